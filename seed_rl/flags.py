@@ -1,0 +1,76 @@
+"""Command-line flags made from configuration dataclasses, and back.
+
+Flags live on a FlagValues of their own, never on absl's global one, so that libraries cannot come
+to depend on them and two programs can be imported into one process.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from absl import flags
+
+T = TypeVar("T")
+
+
+def _define(values: flags.FlagValues, field: dataclasses.Field[Any], kind: Any) -> None:
+    if isinstance(kind, types.UnionType):  # 'str | None'
+        kind = next(part for part in typing.get_args(kind) if part is not type(None))
+    help_text, choices = field.metadata["help"], field.metadata["choices"]
+    if choices:
+        flags.DEFINE_enum(field.name, field.default, choices, help_text, flag_values=values)
+        return
+    define = {
+        bool: flags.DEFINE_bool,
+        int: flags.DEFINE_integer,
+        float: flags.DEFINE_float,
+        str: flags.DEFINE_string,
+    }[kind]
+    define(field.name, field.default, help_text, flag_values=values)
+
+
+def define(values: flags.FlagValues, config_class: type) -> None:
+    """Adds one flag for each field of the dataclass."""
+    kinds = typing.get_type_hints(config_class)
+    for field in dataclasses.fields(config_class):
+        if field.name in values:
+            raise ValueError(f"flag --{field.name} of {config_class.__qualname__} exists already")
+        _define(values, field, kinds[field.name])
+
+
+def read(values: flags.FlagValues, config_class: type[T]) -> T:
+    """The dataclass with the parsed values of its flags."""
+    fields = dataclasses.fields(config_class)  # type: ignore[arg-type]
+    return config_class(**{field.name: values[field.name].value for field in fields})
+
+
+def parse(argv: Sequence[str], *config_classes: type, known_only: bool = False) -> tuple[Any, ...]:
+    """One instance of each dataclass, read from `argv` (without the program's name).
+
+    Raises flags.Error for an unknown flag (unless `known_only`), a value of the wrong type and a
+    stray word; ValueError is what the dataclasses' own checks raise.
+    """
+    values = flags.FlagValues()
+    for config_class in config_classes:
+        define(values, config_class)
+    words = values(["seed_rl", *argv], known_only=known_only)[1:]
+    if words and not known_only:
+        raise flags.UnparsedFlagAccessError(f"wanted only --flags, saw {' '.join(words)!r}")
+    return tuple(read(values, config_class) for config_class in config_classes)
+
+
+def usage(*config_classes: type) -> str:
+    """All flags of the dataclasses with their defaults, one paragraph for each dataclass."""
+    lines = []
+    for config_class in config_classes:
+        lines.append(f"\n{(config_class.__doc__ or config_class.__name__).splitlines()[0]}")
+        for field in dataclasses.fields(config_class):
+            choices = field.metadata["choices"]
+            known = f" ({'|'.join(choices)})" if choices else ""
+            lines.append(f"  --{field.name}={field.default}{known}")
+            lines.append(f"      {field.metadata['help']}")
+    return "\n".join(lines)

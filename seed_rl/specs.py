@@ -1,0 +1,100 @@
+"""What arrays look like: shapes, dtypes and bounds of observations, actions and states.
+
+A *nest* is a tree of dicts and tuples with arrays (or ArraySpecs) as leaves. Dicts are ordered by
+key, so that two processes flatten the same nest to the same list.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import optree
+
+# dict[str, Nest] | tuple[Nest, ...] | leaf. A recursive alias would have to name the leaf too.
+Nest = Any
+
+
+@dataclasses.dataclass(frozen=True)
+class ArraySpec:
+    """Shape and dtype of one array, without its leading time or batch dimensions.
+
+    An array of integers with both bounds set and minimum 0 is a choice among `maximum + 1`.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    minimum: float | None = None
+    maximum: float | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", tuple(int(size) for size in self.shape))
+        object.__setattr__(self, "dtype", np.dtype(self.dtype).name)
+
+    @property
+    def num_bytes(self) -> int:
+        return int(np.prod(self.shape, dtype=np.int64)) * np.dtype(self.dtype).itemsize
+
+    @property
+    def num_choices(self) -> int:
+        """Number of values of a discrete action. Raises ValueError where the spec is not one."""
+        if self.maximum is None or self.minimum != 0 or np.dtype(self.dtype).kind not in "iu":
+            raise ValueError(f"wanted integers from 0 to a maximum, saw {self}")
+        return int(self.maximum) + 1
+
+    def zeros(self, *leading: int) -> np.ndarray:
+        return np.zeros((*leading, *self.shape), self.dtype)
+
+    def __str__(self) -> str:
+        bounds = "" if self.maximum is None else f" in [{self.minimum:g}, {self.maximum:g}]"
+        return f"{self.dtype}{list(self.shape)}{bounds}"
+
+
+@dataclasses.dataclass(frozen=True)
+class EnvironmentSpecs:
+    """Nests of ArraySpecs of one environment's observation and action."""
+
+    observation: Nest
+    action: Nest
+
+
+def flatten(nest: Nest) -> list[Any]:
+    return optree.tree_leaves(nest)
+
+
+def unflatten(structure: Nest, leaves: list[Any]) -> Nest:
+    """The nest shaped as `structure`, which may hold any leaves, with these leaves."""
+    return optree.tree_unflatten(optree.tree_structure(structure), leaves)
+
+
+def map_nest(function: Any, nest: Nest, *others: Nest) -> Nest:
+    return optree.tree_map(function, nest, *others)
+
+
+def paths(nest: Nest) -> list[str]:
+    """Names of the leaves in the order of `flatten`: 'image', 'pose/0'; '' for a bare leaf."""
+    return ["/".join(str(part) for part in path) for path in optree.tree_paths(nest)]
+
+
+def to_json(nest: Nest) -> Any:
+    """The nest of ArraySpecs as plain JSON values."""
+    if isinstance(nest, ArraySpec):
+        return {"array": {k: v for k, v in dataclasses.asdict(nest).items() if v is not None}}
+    if isinstance(nest, dict):
+        return {"dict": {key: to_json(nest[key]) for key in sorted(nest)}}
+    if isinstance(nest, tuple):
+        return {"tuple": [to_json(part) for part in nest]}
+    raise TypeError(f"wanted a dict, a tuple or an ArraySpec, saw {type(nest).__name__}")
+
+
+def from_json(value: Any) -> Nest:
+    """The inverse of `to_json`. Raises ValueError on anything that it does not write."""
+    match value:
+        case {"array": {"shape": list(shape), "dtype": str(dtype), **bounds}}:
+            return ArraySpec(tuple(shape), dtype, **bounds)
+        case {"dict": dict(parts)}:
+            return {key: from_json(part) for key, part in parts.items()}
+        case {"tuple": list(parts)}:
+            return tuple(from_json(part) for part in parts)
+    raise ValueError(f"wanted 'array', 'dict' or 'tuple', saw {value!r}")
