@@ -1,0 +1,51 @@
+"""Any environment registered with gymnasium, by its id."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium
+
+from seed_rl.config import option
+from seed_rl.envs.gym.environments import GymEnvironments, specs_of
+from seed_rl.specs import EnvironmentSpecs
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    game: str = option("CartPole-v1", "Id of the gymnasium environment, such as CartPole-v1.")
+
+
+def specs(config: Config) -> EnvironmentSpecs:
+    return specs_of(lambda: _make_one(config.game))
+
+
+def make(config: Config, env_ids: Sequence[int], seed: int) -> GymEnvironments:
+    return GymEnvironments(lambda: _make_one(config.game), env_ids, seed)
+
+
+def describe(config: Config) -> str:
+    return f"gymnasium's {config.game}"
+
+
+def _make_one(game: str) -> Any:
+    try:
+        # The checker would repeat what the adapter checks, at a cost for every step.
+        env = gymnasium.make(game, disable_env_checker=True)
+    except gymnasium.error.UnregisteredEnv as error:
+        raise ValueError(
+            f"--game={game}: {error} Write 'module:{game}' if a module of yours registers it; for "
+            "Atari use --environment=atari --game=Pong"
+        ) from error
+    # ALE's environments know how many frames a step of theirs takes, an int or a range.
+    frame_skip = getattr(env.unwrapped, "_frameskip", 1)
+    if frame_skip != 1:
+        env.close()
+        raise ValueError(
+            f"--game={game} skips frames by itself (wanted a frame skip of 1, saw {frame_skip}), "
+            "so that frames would be counted wrongly: use --environment=atari --game=Pong (or "
+            "your game), whose action repeat is --num_action_repeats"
+        )
+    return env
