@@ -1,0 +1,1 @@
+"""The algorithms: one folder each, and the networks that they share."""

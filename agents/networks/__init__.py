@@ -1,0 +1,1 @@
+"""Networks for any algorithm, as plain tf.Modules. Their constructors make all the variables."""

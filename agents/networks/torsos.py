@@ -1,0 +1,198 @@
+"""Torsos: what turns an observation into a vector of features."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import tensorflow as tf
+
+from seed_rl import specs
+from seed_rl.agents.networks.layers import RELU_GAIN, Convolution, Linear
+from seed_rl.specs import ArraySpec, Nest
+
+_PIXEL_SCALE = 1 / 255
+NAMES = ("shallow", "nature", "deep", "mlp")
+
+
+class Torso(Protocol):
+    output_size: int
+
+    def __call__(self, observation: Nest) -> tf.Tensor:
+        """Features `[N, output_size]` of observations `[N, ...]`."""
+
+
+def make(name: str, observation: Nest, rng: np.random.Generator) -> Torso:
+    """The torso of this name, or with 'auto' the one for such observations."""
+    if name == "auto":
+        name = "shallow" if _is_image(observation) else "mlp"
+    if name == "mlp":
+        return Mlp(observation, (256, 256), rng)
+    if not _is_image(observation):
+        raise ValueError(
+            f"network {name}: wanted observations of one image, uint8[height, width, channels], "
+            f"saw {_describe(observation)}; --network=mlp takes vectors"
+        )
+    if name == "shallow":
+        return ConvolutionStack(name, observation.shape, ((16, 8, 4), (32, 4, 2)), 256, rng)
+    if name == "nature":
+        layers = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
+        return ConvolutionStack(name, observation.shape, layers, 512, rng)
+    if name == "deep":
+        return ResNet(observation.shape, (16, 32, 32), 256, rng)
+    raise ValueError(f"network {name}: wanted one of: auto, {', '.join(NAMES)}")
+
+
+class ConvolutionStack(tf.Module):
+    """Convolutions without padding and a fully connected layer, each with a ReLU.
+
+    `shallow` is the small network of IMPALA (Espeholt et al. 2018), which is that of A3C (Mnih et
+    al. 2016); `nature` is that of DQN (Mnih et al. 2015).
+    """
+
+    def __init__(
+        self,
+        name: str,
+        image_shape: tuple[int, ...],
+        layers: Sequence[tuple[int, int, int]],  # channels, kernel size and stride
+        output_size: int,
+        rng: np.random.Generator,
+    ) -> None:
+        super().__init__(name=name)
+        self.output_size = output_size
+        self._convolutions = []
+        height, width, channels = image_shape
+        for i, (next_channels, size, stride) in enumerate(layers):
+            self._convolutions.append(
+                Convolution(
+                    channels, next_channels, size, stride, "VALID", RELU_GAIN, rng, f"conv_{i}"
+                )
+            )
+            height, width = (height - size) // stride + 1, (width - size) // stride + 1
+            channels = next_channels
+            if height < 1 or width < 1:
+                raise ValueError(
+                    f"network {name}: an image of {image_shape[0]}x{image_shape[1]} is too small "
+                    "for its convolutions; --network=deep takes any size"
+                )
+        self._flat_size = height * width * channels
+        self._linear = Linear(self._flat_size, output_size, RELU_GAIN, rng, "linear")
+
+    def __call__(self, observation: tf.Tensor) -> tf.Tensor:
+        x = tf.cast(observation, tf.float32)
+        scale = _PIXEL_SCALE
+        for convolution in self._convolutions:
+            x = tf.nn.relu(convolution(x, scale))
+            scale = 1.0
+        return tf.nn.relu(self._linear(tf.reshape(x, [-1, self._flat_size])))
+
+
+class ResidualBlock(tf.Module):
+    """Adds to its input what two convolutions make of it."""
+
+    def __init__(self, channels: int, gain: float, rng: np.random.Generator, name: str) -> None:
+        super().__init__(name=name)
+        self._first, self._second = (
+            Convolution(channels, channels, 3, 1, "SAME", g, rng, f"{name}_conv_{i}")
+            for i, g in enumerate((RELU_GAIN, gain))
+        )
+
+    def __call__(self, x: tf.Tensor) -> tf.Tensor:
+        return x + self._second(tf.nn.relu(self._first(tf.nn.relu(x))))
+
+
+class ResNet(tf.Module):
+    """The large network of IMPALA (Espeholt et al. 2018, figure 3, right).
+
+    Each section is a convolution, a max-pool that halves height and width, and 2 residual blocks.
+    """
+
+    def __init__(
+        self,
+        image_shape: tuple[int, ...],
+        sections: Sequence[int],  # channels
+        output_size: int,
+        rng: np.random.Generator,
+    ) -> None:
+        super().__init__(name="deep")
+        self.output_size = output_size
+        self._entries = []
+        self._blocks = []
+        num_blocks = 2
+        # All blocks together then add about as much variance as they find.
+        block_gain = RELU_GAIN / (len(sections) * num_blocks) ** 0.5
+        height, width, channels = image_shape
+        for i, next_channels in enumerate(sections):
+            entry = Convolution(channels, next_channels, 3, 1, "SAME", 1.0, rng, f"section_{i}")
+            self._entries.append(entry)
+            self._blocks.append(
+                [
+                    ResidualBlock(next_channels, block_gain, rng, f"section_{i}_block_{j}")
+                    for j in range(num_blocks)
+                ]
+            )
+            height, width, channels = (height + 1) // 2, (width + 1) // 2, next_channels
+        self._flat_size = height * width * channels
+        self._linear = Linear(self._flat_size, output_size, RELU_GAIN, rng, "linear")
+
+    def __call__(self, observation: tf.Tensor) -> tf.Tensor:
+        x = tf.cast(observation, tf.float32)
+        scale = _PIXEL_SCALE
+        for entry, blocks in zip(self._entries, self._blocks, strict=True):
+            x = tf.nn.max_pool2d(entry(x, scale), 3, 2, "SAME")
+            scale = 1.0
+            for block in blocks:
+                x = block(x)
+        x = tf.reshape(tf.nn.relu(x), [-1, self._flat_size])
+        return tf.nn.relu(self._linear(x))
+
+
+class Mlp(tf.Module):
+    """Fully connected layers with ReLUs, on all the vectors of the observation side by side."""
+
+    def __init__(
+        self, observation: Nest, layer_sizes: Sequence[int], rng: np.random.Generator
+    ) -> None:
+        super().__init__(name="mlp")
+        leaves = specs.flatten(observation)
+        if not leaves or not all(_is_vector(leaf) for leaf in leaves):
+            raise ValueError(
+                "network mlp: wanted observations of float vectors, float32[size], saw "
+                f"{_describe(observation)}; images, uint8[height, width, channels], are for "
+                "--network=shallow, nature or deep"
+            )
+        self._input_sizes = tuple(int(np.prod(leaf.shape)) for leaf in leaves)
+        self.output_size = layer_sizes[-1]
+        self._layers = []
+        size = sum(self._input_sizes)
+        for i, next_size in enumerate(layer_sizes):
+            self._layers.append(Linear(size, next_size, RELU_GAIN, rng, f"linear_{i}"))
+            size = next_size
+
+    def __call__(self, observation: Nest) -> tf.Tensor:
+        parts = [
+            tf.reshape(tf.cast(part, tf.float32), [-1, size])
+            for part, size in zip(specs.flatten(observation), self._input_sizes, strict=True)
+        ]
+        x = tf.concat(parts, axis=-1)
+        for layer in self._layers:
+            x = tf.nn.relu(layer(x))
+        return x
+
+
+def _is_image(observation: Nest) -> bool:
+    return (
+        isinstance(observation, ArraySpec)
+        and observation.dtype == "uint8"
+        and len(observation.shape) == 3
+    )
+
+
+def _is_vector(spec: Any) -> bool:
+    return len(spec.shape) <= 1 and np.dtype(spec.dtype).kind == "f"
+
+
+def _describe(observation: Nest) -> str:
+    named = zip(specs.paths(observation), specs.flatten(observation), strict=True)
+    return ", ".join(f"{path} {leaf}".strip() for path, leaf in named) or "none"
