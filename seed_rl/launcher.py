@@ -1,0 +1,288 @@
+"""Starts a learner and its actors on this machine, and keeps them running.
+
+    python -m seed_rl.launcher GAME AGENT NUM_ACTORS [ENVS_PER_ACTOR] [--flags]
+
+is what run_local.sh runs in its virtual environment. Only the standard library is imported at
+first, so that --help works before anything is installed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import os
+import pathlib
+import re
+import shlex
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+
+from seed_rl.supervisor import Program, supervise
+
+USAGE = "usage: run_local.sh GAME AGENT NUM_ACTORS [ENVS_PER_ACTOR] [--flags]"
+
+HELP = f"""{USAGE}
+
+Trains AGENT on GAME: starts one learner and NUM_ACTORS actors as processes of this machine,
+restarts actors that die, and ends all of them together.
+
+  GAME             atari, catch, gym, ..., or module:factory for an environment of your own;
+                   which of its games is a flag: --game=breakout
+  AGENT            vtrace, ...
+  NUM_ACTORS       processes that step environments; as many as there are cores is a good start
+  ENVS_PER_ACTOR   environments that each of them steps together (default 16)
+
+  --logdir         folder of the run; the same command with the same --logdir goes on where it
+                   stopped (default: a new folder in ./logs)
+  --server_address where actors find the learner; 0.0.0.0:8686 also lets in actors of other
+                   machines (default: a unix socket in a temporary folder)
+
+All other flags go to the learner or the actors. They are listed by
+  python -m seed_rl --run_mode=learner --environment=GAME --agent=AGENT --help
+  python -m seed_rl --run_mode=actor --help
+
+Every process writes to a file in LOGDIR/logs, and all of it is shown here, actors' lines after
+"[actor N]". Ctrl-C or SIGTERM stops everything within 5 s, after a checkpoint.
+
+Exit code: 0 when training has ended or was stopped by Ctrl-C, SIGTERM or SIGHUP; 2 for a wrong
+command line; otherwise that of the learner, or of the actor that failed again and again
+(128 + N where signal N ended it).
+"""
+
+DEFAULT_ENVS_PER_ACTOR = 16
+# What the words of the command line say already.
+_SAID_BY_WORDS = {
+    "run_mode": "the launcher starts learner and actors",
+    "environment": "it is the first word, GAME",
+    "agent": "it is the second word, AGENT",
+    "task": "the launcher numbers the actors",
+}
+# A unix socket's path has 107 bytes at most: longer folders than this leave no room for a name.
+_LONGEST_FOLDER = 80
+
+
+class UsageError(Exception):
+    """What is wrong with the command line, in one line."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Words:
+    """The command line, taken apart."""
+
+    game: str
+    agent: str
+    num_actors: int
+    envs_per_actor: int
+    flags: tuple[str, ...]  # as they were typed
+
+
+def _count(name: str, word: str) -> int:
+    if not re.fullmatch(r"[0-9]+", word) or int(word) < 1:
+        raise UsageError(f"wanted {name} as a whole number of at least 1, saw {word!r}")
+    return int(word)
+
+
+def parse_words(argv: Sequence[str]) -> Words:
+    words = list(argv)
+    first_flag = next((i for i, word in enumerate(words) if word.startswith("-")), len(words))
+    words, flags = words[:first_flag], words[first_flag:]
+    if not 3 <= len(words) <= 4:
+        raise UsageError(
+            f"wanted GAME AGENT NUM_ACTORS [ENVS_PER_ACTOR] before the flags, saw "
+            f"{shlex.join(words) or 'nothing'}"
+        )
+    for name, _ in grouped_flags(flags):
+        if name in _SAID_BY_WORDS:
+            raise UsageError(f"leave out --{name}: {_SAID_BY_WORDS[name]}")
+    return Words(
+        game=words[0],
+        agent=words[1],
+        num_actors=_count("NUM_ACTORS", words[2]),
+        envs_per_actor=(
+            _count("ENVS_PER_ACTOR", words[3]) if len(words) == 4 else DEFAULT_ENVS_PER_ACTOR
+        ),
+        flags=tuple(flags),
+    )
+
+
+def grouped_flags(words: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+    """Each flag's name and its words: `--seed=1` is one, `--seed 1` two."""
+    group: list[str] = []
+    for word in [*words, "--"]:
+        if not re.match(r"-(?![0-9.])", word):  # the last flag's value, such as -1
+            group.append(word)
+            continue
+        if group:
+            yield group[0].lstrip("-").partition("=")[0], group
+        group = [word]
+
+
+def split_flags(
+    words: Sequence[str], learner_names: set[str], actor_names: set[str]
+) -> tuple[list[str], list[str]]:
+    """The words for the learner and those for the actors; some flags are both's.
+
+    Flags that nobody knows go to the learner, which refuses them.
+    """
+    learner_words, actor_words = [], []
+    for name, group in grouped_flags(words):
+        positive = name[2:] if name.startswith("no") and name[2:] in actor_names else name
+        if positive in actor_names:
+            actor_words += group
+        if positive not in actor_names or positive in learner_names:
+            learner_words += group
+    return learner_words, actor_words
+
+
+def connect_address(server_address: str) -> str:
+    """Where an actor of this machine finds a learner that serves `server_address`."""
+    host, colon, port = server_address.rpartition(":")
+    if server_address.startswith("unix:"):
+        return server_address
+    if colon and port == "0":
+        raise UsageError(
+            f"--server_address={server_address}: actors must know the port; name one, such as 8686"
+        )
+    return {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(host, host) + colon + port
+
+
+def make_logdir(*names: str) -> pathlib.Path:
+    """A new folder in ./logs whose name tells what runs, and since when."""
+    parts = [re.sub(r"[^A-Za-z0-9_.]+", "_", name) for name in names if name]
+    stem = "-".join([*parts, time.strftime("%Y%m%d-%H%M%S")])
+    number = 1
+    while True:
+        logdir = pathlib.Path("logs", stem if number == 1 else f"{stem}-{number}")
+        try:
+            logdir.mkdir(parents=True)
+            return logdir
+        except FileExistsError:
+            number += 1
+
+
+def make_scratch_folder() -> str:
+    """A temporary folder whose path is short enough for a unix socket in it."""
+    folder = tempfile.gettempdir()
+    parent = folder if len(folder) <= _LONGEST_FOLDER else "/tmp"
+    return tempfile.mkdtemp(prefix="seed_rl-", dir=parent)
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    learner: Program
+    actors: tuple[Program, ...]
+    logdir: pathlib.Path
+
+
+def make_plan(words: Words, scratch_folder: str) -> Plan:
+    """What to run. Makes the log dir. Raises UsageError and ImportError."""
+    # Here and not above, since these need what is installed with the package.
+    from absl import flags as absl_flags
+
+    from seed_rl import flags
+    from seed_rl.actor import ActorConfig
+    from seed_rl.agents import registry as agents
+    from seed_rl.config import LearnerConfig
+    from seed_rl.envs import registry as environments
+
+    def names(config_class: type) -> set[str]:
+        return {field.name for field in dataclasses.fields(config_class)}
+
+    learner_flags, actor_flags = split_flags(words.flags, names(LearnerConfig), names(ActorConfig))
+    learner_flags = [
+        f"--server_address=unix:{scratch_folder}/learner",
+        f"--num_envs={words.num_actors * words.envs_per_actor}",
+        f"--env_batch_size={words.envs_per_actor}",
+        *learner_flags,
+    ]
+    # The learner would refuse the same, seconds later and among its actors' complaints.
+    try:
+        environment_class = environments.load(words.game).Config
+        agent_class = agents.load(words.agent).Config
+        config, environment_config, _ = flags.parse(
+            learner_flags, LearnerConfig, environment_class, agent_class, known_only=True
+        )
+    except (ValueError, absl_flags.Error) as error:
+        raise UsageError(str(error)) from error
+    for name, wanted, made_of in (
+        (
+            "num_envs",
+            words.num_actors * words.envs_per_actor,
+            f"{words.num_actors} actors x {words.envs_per_actor} environments",
+        ),
+        ("env_batch_size", words.envs_per_actor, "ENVS_PER_ACTOR"),
+    ):
+        if getattr(config, name) != wanted:
+            raise UsageError(
+                f"--{name}={getattr(config, name)}, but {made_of} = {wanted}: leave the flag out"
+            )
+
+    actor_address = connect_address(config.server_address)
+    game = getattr(environment_config, "game", "")
+    logdir = (
+        pathlib.Path(config.logdir) if config.logdir else make_logdir(words.game, game, words.agent)
+    )
+    log_folder = logdir / "logs"
+    log_folder.mkdir(parents=True, exist_ok=True)
+    python = [sys.executable, "-m", "seed_rl"]
+    learner = Program(
+        name="learner",
+        command=(
+            *python,
+            "--run_mode=learner",
+            f"--environment={words.game}",
+            f"--agent={words.agent}",
+            *learner_flags,
+            f"--logdir={logdir}",
+        ),
+        log=log_folder / "learner.log",
+    )
+    actors = []
+    for task in range(words.num_actors):
+        first = task * words.envs_per_actor
+        last = first + words.envs_per_actor - 1
+        actors.append(
+            Program(
+                name=f"actor {task}",
+                command=(
+                    *python,
+                    "--run_mode=actor",
+                    f"--task={task}",
+                    *actor_flags,
+                    f"--server_address={actor_address}",
+                ),
+                log=log_folder / f"actor-{task}.log",
+                prefix=f"[actor {task}] ",
+                duty=f"environments {first}-{last}" if last > first else f"environment {first}",
+            )
+        )
+    return Plan(learner, tuple(actors), logdir)
+
+
+def main(argv: Sequence[str]) -> int:
+    if any(word in ("-h", "--help", "-help") for word in argv):
+        print(HELP, end="")
+        return 0
+    scratch_folder = make_scratch_folder()
+    try:
+        plan = make_plan(parse_words(argv), scratch_folder)
+    except (UsageError, ImportError, OSError) as error:
+        os.rmdir(scratch_folder)
+        print(f"{error}\n{USAGE}", file=sys.stderr)
+        return 2
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # What the terminal can't show must not end the training.
+        sys.stdout.reconfigure(errors="backslashreplace")
+    shown_logdir = shlex.quote(str(plan.logdir))
+    print(
+        f"[launcher] log dir: {shown_logdir}\n"
+        f"[launcher] to watch: tensorboard --logdir {shown_logdir}",
+        flush=True,
+    )
+    return supervise(plan.learner, plan.actors, terminal=sys.stdout, scratch_folder=scratch_folder)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
