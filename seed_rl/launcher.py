@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 
+from seed_rl.errors import UserError, as_user_error
 from seed_rl.supervisor import Program, supervise
 
 USAGE = "usage: run_local.sh GAME AGENT NUM_ACTORS [ENVS_PER_ACTOR] [--flags]"
@@ -63,10 +64,6 @@ _SAID_BY_WORDS = {
 _LONGEST_FOLDER = 80
 
 
-class UsageError(Exception):
-    """What is wrong with the command line, in one line."""
-
-
 @dataclasses.dataclass(frozen=True)
 class Words:
     """The command line, taken apart."""
@@ -80,7 +77,7 @@ class Words:
 
 def _count(name: str, word: str) -> int:
     if not re.fullmatch(r"[0-9]+", word) or int(word) < 1:
-        raise UsageError(f"wanted {name} as a whole number of at least 1, saw {word!r}")
+        raise UserError(f"wanted {name} as a whole number of at least 1, saw {word!r}")
     return int(word)
 
 
@@ -89,13 +86,13 @@ def parse_words(argv: Sequence[str]) -> Words:
     first_flag = next((i for i, word in enumerate(words) if word.startswith("-")), len(words))
     words, flags = words[:first_flag], words[first_flag:]
     if not 3 <= len(words) <= 4:
-        raise UsageError(
+        raise UserError(
             f"wanted GAME AGENT NUM_ACTORS [ENVS_PER_ACTOR] before the flags, saw "
             f"{shlex.join(words) or 'nothing'}"
         )
     for name, _ in grouped_flags(flags):
         if name in _SAID_BY_WORDS:
-            raise UsageError(f"leave out --{name}: {_SAID_BY_WORDS[name]}")
+            raise UserError(f"leave out --{name}: {_SAID_BY_WORDS[name]}")
     return Words(
         game=words[0],
         agent=words[1],
@@ -142,7 +139,7 @@ def connect_address(server_address: str) -> str:
     if server_address.startswith("unix:"):
         return server_address
     if colon and port == "0":
-        raise UsageError(
+        raise UserError(
             f"--server_address={server_address}: actors must know the port; name one, such as 8686"
         )
     return {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(host, host) + colon + port
@@ -177,15 +174,14 @@ class Plan:
 
 
 def make_plan(words: Words, scratch_folder: str) -> Plan:
-    """What to run. Makes the log dir. Raises UsageError and ImportError."""
+    """What to run. Makes the log dir. Raises UserError."""
     # Here and not above, since these need what is installed with the package.
-    from absl import flags as absl_flags
-
     from seed_rl import flags
     from seed_rl.actor import ActorConfig
     from seed_rl.agents import registry as agents
     from seed_rl.config import LearnerConfig
     from seed_rl.envs import registry as environments
+    from seed_rl.grpc import addresses
 
     def names(config_class: type) -> set[str]:
         return {field.name for field in dataclasses.fields(config_class)}
@@ -198,14 +194,12 @@ def make_plan(words: Words, scratch_folder: str) -> Plan:
         *learner_flags,
     ]
     # The learner would refuse the same, seconds later and among its actors' complaints.
-    try:
+    with as_user_error(ValueError, ImportError):
         environment_class = environments.load(words.game).Config
         agent_class = agents.load(words.agent).Config
-        config, environment_config, _ = flags.parse(
-            learner_flags, LearnerConfig, environment_class, agent_class, known_only=True
-        )
-    except (ValueError, absl_flags.Error) as error:
-        raise UsageError(str(error)) from error
+    config, environment_config, _ = flags.parse(
+        learner_flags, LearnerConfig, environment_class, agent_class
+    )
     for name, wanted, made_of in (
         (
             "num_envs",
@@ -215,11 +209,13 @@ def make_plan(words: Words, scratch_folder: str) -> Plan:
         ("env_batch_size", words.envs_per_actor, "ENVS_PER_ACTOR"),
     ):
         if getattr(config, name) != wanted:
-            raise UsageError(
+            raise UserError(
                 f"--{name}={getattr(config, name)}, but {made_of} = {wanted}: leave the flag out"
             )
 
     actor_address = connect_address(config.server_address)
+    with as_user_error(ValueError):
+        addresses.parse(actor_address)
     game = getattr(environment_config, "game", "")
     logdir = (
         pathlib.Path(config.logdir) if config.logdir else make_logdir(words.game, game, words.agent)
@@ -268,7 +264,7 @@ def main(argv: Sequence[str]) -> int:
     scratch_folder = make_scratch_folder()
     try:
         plan = make_plan(parse_words(argv), scratch_folder)
-    except (UsageError, ImportError, OSError) as error:
+    except (UserError, OSError) as error:
         os.rmdir(scratch_folder)
         print(f"{error}\n{USAGE}", file=sys.stderr)
         return 2

@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Trains on this machine: makes a virtual environment, installs seed_rl into it, and starts a
+# learner and its actors. ./run_local.sh --help tells more; try ./run_local.sh atari vtrace 2 16
+set -euo pipefail
+# Nothing here asks anything, and a closed stdin would lend its number to the next file opened.
+exec </dev/null
+
+# shellcheck source-path=SCRIPTDIR
+source "$(dirname "${BASH_SOURCE[0]}")/scripts/venv.sh"
+
+# --help and a command line too short need no installation to be answered.
+if [[ $# -lt 3 || " $* " == *" --help "* ]]; then
+    find_python
+    PYTHONPATH="$root" exec "$python" -m seed_rl.launcher "$@"
+fi
+
+ensure_venv atari
+exec "$venv_python" -m seed_rl.launcher "$@"

@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Installs what is needed, and checks and tests the checkout.
+# Usage: scripts/test.sh [pytest's arguments], such as tests/seed_rl -k launcher, or -m slow.
+set -euo pipefail
+exec </dev/null
+
+# shellcheck source-path=SCRIPTDIR
+source "$(dirname "${BASH_SOURCE[0]}")/venv.sh"
+ensure_venv atari test dev
+cd "$root"
+
+"$venv_python" -m ruff check
+"$venv_python" -m ruff format --check
+PYTHON="$venv_python" scripts/typecheck.sh
+exec "$venv_python" -m pytest "$@"
