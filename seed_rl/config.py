@@ -6,6 +6,9 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+# Beyond this, larger batches no longer make a row cheaper on the devices that we know.
+_LARGEST_AUTOMATIC_BATCH = 512
+
 
 def option(default: Any, help: str, choices: Sequence[str] | None = None) -> Any:
     """A dataclass field that is also a flag of the same name. `None` as default makes it optional.
@@ -13,3 +16,81 @@ def option(default: Any, help: str, choices: Sequence[str] | None = None) -> Any
     Its type is read from the annotation: bool, int, float, str or `str | None`, `int | None`, ...
     """
     return dataclasses.field(default=default, metadata={"help": help, "choices": choices})
+
+
+@dataclasses.dataclass(frozen=True)
+class LearnerConfig:
+    """Learner: where it is, how many environments it serves, how long it trains."""
+
+    logdir: str = option("", "Folder of the run: config, checkpoints, TensorBoard files. Needed.")
+    server_address: str = option(
+        "localhost:8686",
+        "Where the learner serves actors: host:port, [ipv6]:port or unix:path. "
+        "0.0.0.0:8686 serves other machines.",
+    )
+    num_envs: int = option(32, "Environments of all actors together.")
+    env_batch_size: int = option(16, "Environments of one actor.")
+    inference_batch_size: int = option(
+        -1, "Most environments answered by one call of the network; -1 = automatic."
+    )
+    inference_timeout_ms: float = option(
+        20.0,
+        "A batch is inferred at the latest this long after its first row, however many "
+        "environments are missing from it.",
+    )
+    total_environment_frames: int = option(
+        1_000_000_000, "Train on this many frames, repeated actions counted."
+    )
+    save_checkpoint_secs: float = option(600.0, "Seconds between checkpoints.")
+    init_checkpoint: str = option(
+        "", "Start a new run from the weights of this checkpoint, logdir/checkpoints/ckpt-N."
+    )
+    seed: int = option(0, "Seed of environments, weights and sampled actions.")
+    max_bad_updates: int = option(
+        0, "Skip up to this many updates in a row whose loss or gradient is not finite."
+    )
+    log_secs: float = option(10.0, "Seconds between status lines and TensorBoard points.")
+    token: str = option("", "Secret that actors must show; empty = none is asked for.")
+    intra_op_threads: int = option(
+        -1, "TensorFlow threads within an operation; -1 = automatic for this machine."
+    )
+    inter_op_threads: int = option(
+        -1, "TensorFlow threads between operations; -1 = automatic for this machine."
+    )
+
+    def __post_init__(self) -> None:
+        for name in ("num_envs", "env_batch_size", "total_environment_frames"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"--{name} is {getattr(self, name)}, wanted at least 1")
+        for name in ("save_checkpoint_secs", "log_secs", "inference_timeout_ms"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"--{name} is {getattr(self, name)}, wanted more than 0")
+        if self.num_envs % self.env_batch_size:
+            raise ValueError(
+                f"--num_envs={self.num_envs} is not a multiple of "
+                f"--env_batch_size={self.env_batch_size}: {self.num_envs // self.env_batch_size} "
+                f"actors would have {self.num_envs // self.env_batch_size * self.env_batch_size} "
+                f"and leave {self.num_envs % self.env_batch_size} without an actor"
+            )
+        if self.inference_batch_size == 0 or self.inference_batch_size < -1:
+            raise ValueError(
+                f"--inference_batch_size is {self.inference_batch_size}, wanted -1 or at least 1"
+            )
+        if 0 < self.inference_batch_size < self.env_batch_size:
+            raise ValueError(
+                f"--inference_batch_size={self.inference_batch_size} is less than "
+                f"--env_batch_size={self.env_batch_size}: the rows of one actor's message are "
+                "inferred together"
+            )
+        if self.inference_batch_size > self.num_envs:
+            raise ValueError(
+                f"--inference_batch_size={self.inference_batch_size} is more than "
+                f"--num_envs={self.num_envs}: such a batch would never fill"
+            )
+
+    @property
+    def inference_capacity(self) -> int:
+        """Rows of the largest inference batch."""
+        if self.inference_batch_size > 0:
+            return self.inference_batch_size
+        return max(self.env_batch_size, min(self.num_envs, _LARGEST_AUTOMATIC_BATCH))

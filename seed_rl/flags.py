@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 
 from absl import flags
 
+from seed_rl.errors import UserError, as_user_error
+
 T = TypeVar("T")
 
 
@@ -22,9 +24,10 @@ def _define(values: flags.FlagValues, field: dataclasses.Field[Any], kind: Any) 
         kind = next(part for part in typing.get_args(kind) if part is not type(None))
     help_text, choices = field.metadata["help"], field.metadata["choices"]
     if choices:
-        flags.DEFINE_enum(field.name, field.default, choices, help_text, flag_values=values)
+        default: Any = field.default
+        flags.DEFINE_enum(field.name, default, choices, help_text, flag_values=values)
         return
-    define = {
+    define: Any = {
         bool: flags.DEFINE_bool,
         int: flags.DEFINE_integer,
         float: flags.DEFINE_float,
@@ -51,16 +54,17 @@ def read(values: flags.FlagValues, config_class: type[T]) -> T:
 def parse(argv: Sequence[str], *config_classes: type, known_only: bool = False) -> tuple[Any, ...]:
     """One instance of each dataclass, read from `argv` (without the program's name).
 
-    Raises flags.Error for an unknown flag (unless `known_only`), a value of the wrong type and a
-    stray word; ValueError is what the dataclasses' own checks raise.
+    Raises UserError for an unknown flag (unless `known_only`), a value of the wrong type, a stray
+    word, and whatever the dataclasses' own checks refuse.
     """
-    values = flags.FlagValues()
+    values = flags.FlagValues()  # type: ignore[no-untyped-call]
     for config_class in config_classes:
         define(values, config_class)
-    words = values(["seed_rl", *argv], known_only=known_only)[1:]
-    if words and not known_only:
-        raise flags.UnparsedFlagAccessError(f"wanted only --flags, saw {' '.join(words)!r}")
-    return tuple(read(values, config_class) for config_class in config_classes)
+    with as_user_error(flags.Error, ValueError):
+        words = values(["seed_rl", *argv], known_only=known_only)[1:]
+        if words and not known_only:
+            raise UserError(f"wanted only --flags, saw {' '.join(words)!r}")
+        return tuple(read(values, config_class) for config_class in config_classes)
 
 
 def usage(*config_classes: type) -> str:

@@ -11,19 +11,19 @@ import sys
 
 import numpy as np
 
-from seed_rl.specs import ArraySpec, Nest
+from seed_rl.specs import ArraySpec, Nest, map_nest
 from seed_rl.types import StepType
 
 _WORDS = {2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 
 def stacked_spec(observation: Nest, depth: int) -> Nest:
-    """Spec of the observation as networks see it: `[H, W]` becomes `[H, W, depth]`.
+    """Spec of the observation as networks see it: gray images `[H, W]` become `[H, W, depth]`.
 
     Raises ValueError where `depth` or the observation cannot be stacked.
     """
     if depth == 1:
-        return observation
+        return map_nest(_with_channel, observation)
     if depth not in _WORDS:
         raise ValueError(f"num_stacked_frames is {depth}; wanted 1, 2, 4 or 8")
     if not (
@@ -38,8 +38,14 @@ def stacked_spec(observation: Nest, depth: int) -> Nest:
     return ArraySpec((*observation.shape, depth), "uint8", 0, 255)
 
 
+def _with_channel(spec: ArraySpec) -> ArraySpec:
+    if spec.dtype != "uint8" or len(spec.shape) != 2:
+        return spec
+    return ArraySpec((*spec.shape, 1), spec.dtype, spec.minimum, spec.maximum)
+
+
 class FrameStack:
-    """The last `depth` frames of each of `num_envs` environments, black before an episode's start."""
+    """The last `depth` frames of each of `num_envs` environments, black before an episode."""
 
     def __init__(self, num_envs: int, observation: ArraySpec, depth: int, capacity: int) -> None:
         if sys.byteorder != "little":
@@ -49,7 +55,7 @@ class FrameStack:
         self._words = np.zeros((num_envs, height, width), word)
         self._pushed = np.zeros((capacity, height, width), word)
         self._newest = np.zeros_like(self._pushed)
-        self._shift = word(8 * (depth - 1))
+        self._shift = np.array(8 * (depth - 1), word)
         self._depth = depth
 
     def push(self, env_ids: np.ndarray, step_type: np.ndarray, frames: np.ndarray) -> np.ndarray:

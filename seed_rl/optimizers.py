@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import keras  # type: ignore[import-untyped]
+import keras
 import tensorflow as tf
 
 from seed_rl.optimizer_config import OptimizerConfig

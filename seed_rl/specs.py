@@ -91,8 +91,9 @@ def to_json(nest: Nest) -> Any:
 def from_json(value: Any) -> Nest:
     """The inverse of `to_json`. Raises ValueError on anything that it does not write."""
     match value:
-        case {"array": {"shape": list(shape), "dtype": str(dtype), **bounds}}:
-            return ArraySpec(tuple(shape), dtype, **bounds)
+        case {"array": {"shape": list(shape), "dtype": str(dtype), **rest}}:
+            bounds: Any = rest
+            return ArraySpec(tuple(shape), dtype, bounds.get("minimum"), bounds.get("maximum"))
         case {"dict": dict(parts)}:
             return {key: from_json(part) for key, part in parts.items()}
         case {"tuple": list(parts)}:

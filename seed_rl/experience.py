@@ -1,0 +1,134 @@
+"""Carries whole unrolls from the inference threads to the train loop, in bounded memory.
+
+Time-major batch buffers circulate: one is being filled, at most one waits, and one is on its way
+to the device. When none is free, `put` waits, and with it inference and all actors: that is what
+bounds both the memory and the policy lag.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from seed_rl.specs import ArraySpec
+from seed_rl.unrolls import UnrollStore
+
+# How often a wait looks whether the program is stopping.
+_POLL_SECS = 0.1
+
+
+class Stopped(Exception):  # noqa: N818 - a request, not an error
+    """The program is shutting down."""
+
+
+class HostBatch(NamedTuple):
+    steps: list[np.ndarray]  # [T + 1, B, ...]
+    states: list[np.ndarray]  # [B, ...]
+    versions: np.ndarray  # int64 [T + 1, B], the weights that answered each step
+    env_ids: np.ndarray  # int64 [B], whose unrolls they are
+
+
+class BatchQueue:
+    """Batches of `batch_size` unrolls in the order in which the unrolls ended."""
+
+    def __init__(
+        self,
+        batch_size: int,
+        length: int,
+        step_specs: Sequence[ArraySpec],
+        state_specs: Sequence[ArraySpec],
+        stop: threading.Event,
+        max_waiting: int = 1,
+    ) -> None:
+        self._batch_size = batch_size
+        self._stop = stop
+        buffers = max_waiting + 1
+        self._free: queue.Queue[HostBatch] = queue.Queue(buffers)
+        self._full: queue.Queue[HostBatch] = queue.Queue(buffers)
+        for _ in range(buffers):
+            self._free.put(
+                HostBatch(
+                    [spec.zeros(length + 1, batch_size) for spec in step_specs],
+                    [spec.zeros(batch_size) for spec in state_specs],
+                    np.zeros((length + 1, batch_size), np.int64),
+                    np.zeros(batch_size, np.int64),
+                )
+            )
+        self._open: HostBatch | None = None
+        self._filled = 0
+
+    def put(self, store: UnrollStore, env_ids: np.ndarray) -> None:
+        """Copies the whole unrolls of these environments out of the store.
+
+        Waits while no buffer is free; raises Stopped when the program stops.
+        """
+        for env_id in env_ids:
+            if self._open is None:
+                self._open = self._wait(self._free)
+            batch, column = self._open, self._filled
+            for target, source in zip(batch.steps, store.steps, strict=True):
+                target[:, column] = source[env_id]
+            for target, source in zip(batch.states, store.states, strict=True):
+                target[column] = source[env_id]
+            batch.versions[:, column] = store.versions[env_id]
+            batch.env_ids[column] = env_id
+            self._filled += 1
+            if self._filled == self._batch_size:
+                self._full.put_nowait(batch)
+                self._open, self._filled = None, 0
+
+    def get(self) -> HostBatch:
+        """The oldest full batch; give it back with `release`. Raises Stopped."""
+        return self._wait(self._full)
+
+    def release(self, batch: HostBatch) -> None:
+        self._free.put_nowait(batch)
+
+    @property
+    def waiting(self) -> int:
+        """Full batches not taken yet."""
+        return self._full.qsize()
+
+    def _wait(self, source: queue.Queue[HostBatch]) -> HostBatch:
+        while not self._stop.is_set():
+            try:
+                return source.get(timeout=_POLL_SECS)
+            except queue.Empty:
+                continue
+        raise Stopped
+
+
+class Prefetcher:
+    """Keeps one batch on the device ahead of the train loop. `run` is the body of its thread."""
+
+    def __init__(
+        self, batches: BatchQueue, to_device: Callable[[HostBatch], Any], stop: threading.Event
+    ) -> None:
+        self._batches = batches
+        self._to_device = to_device
+        self._stop = stop
+        self._wanted = threading.Semaphore(1)
+        self._ready: queue.Queue[Any] = queue.Queue(1)
+
+    def run(self) -> None:
+        """Moves batches until the program stops, then raises Stopped."""
+        while True:
+            while not self._wanted.acquire(timeout=_POLL_SECS):
+                if self._stop.is_set():
+                    raise Stopped
+            batch = self._batches.get()
+            self._ready.put_nowait(self._to_device(batch))
+            self._batches.release(batch)
+
+    def get(self, timeout: float) -> Any | None:
+        """The next batch on the device, or None when none came within `timeout` seconds."""
+        try:
+            batch = self._ready.get(timeout=timeout)
+        except queue.Empty:
+            return None
+        self._wanted.release()
+        return batch

@@ -1,0 +1,133 @@
+"""What is being learned, by what: environment, agent and their configurations, as config.json."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from seed_rl.agent import Agent
+from seed_rl.agents import registry as agents
+from seed_rl.envs import registry as environments
+from seed_rl.envs.environment import Family
+from seed_rl.errors import UserError
+from seed_rl.frame_stack import stacked_spec
+from seed_rl.specs import EnvironmentSpecs
+
+CONFIG_FILE = "config.json"
+CHECKPOINT_FOLDER = "checkpoints"
+# Made by the launcher before the learner starts.
+_FOREIGN_BUT_FINE = frozenset({"logs"})
+
+
+class LogdirError(UserError):
+    """The log dir holds something else than this run."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    environment: str
+    environment_config: Any
+    agent: str
+    agent_config: Any
+    seed: int
+
+    @property
+    def family(self) -> Family:
+        return environments.load(self.environment)
+
+    @property
+    def num_action_repeats(self) -> int:
+        """Environment frames of one agent step."""
+        return getattr(self.environment_config, "num_action_repeats", 1)
+
+    @property
+    def num_stacked_frames(self) -> int:
+        """Frames that the learner stacks into what the network sees."""
+        return getattr(self.environment_config, "num_stacked_frames", 1)
+
+    def environment_specs(self) -> EnvironmentSpecs:
+        return self.family.specs(self.environment_config)
+
+    def make_agent(self) -> Agent:
+        """The agent with fresh weights, for observations as the learner stacks them."""
+        single = self.environment_specs()
+        seen = EnvironmentSpecs(
+            stacked_spec(single.observation, self.num_stacked_frames), single.action
+        )
+        return agents.load(self.agent).make(self.agent_config, seen, self.seed)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "environment": self.environment,
+            "environment_config": dataclasses.asdict(self.environment_config),
+            "agent": self.agent,
+            "agent_config": dataclasses.asdict(self.agent_config),
+            "seed": self.seed,
+        }
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> Experiment:
+        return Experiment(
+            value["environment"],
+            environments.load(value["environment"]).Config(**value["environment_config"]),
+            value["agent"],
+            agents.load(value["agent"]).Config(**value["agent_config"]),
+            value["seed"],
+        )
+
+    @staticmethod
+    def read(logdir: str) -> Experiment:
+        """The experiment that trained in `logdir`."""
+        path = os.path.join(logdir, CONFIG_FILE)
+        if not os.path.exists(path):
+            raise LogdirError(f"{logdir} has no {CONFIG_FILE}: no learner has run there")
+        with open(path, encoding="utf-8") as file:
+            return Experiment.from_json(json.load(file))
+
+    def open_logdir(self, logdir: str) -> list[str]:
+        """Makes `logdir` this experiment's, or finds that it is already.
+
+        Returns one line for every setting that has changed since the run last stopped. Raises
+        LogdirError, changing nothing, where the folder holds another run: other environments or
+        another agent, or files that are not ours.
+        """
+        path = os.path.join(logdir, CONFIG_FILE)
+        changes: list[str] = []
+        if os.path.exists(path):
+            with open(path, encoding="utf-8") as file:
+                before, now = _settings(json.load(file)), _settings(self.to_json())
+            for name in sorted(before.keys() | now.keys()):
+                if before.get(name) == now.get(name):
+                    continue
+                change = f"{name} was {before.get(name)!r} and is {now.get(name)!r}"
+                if name == "agent" or name.startswith("environment"):
+                    raise LogdirError(
+                        f"{logdir} holds another run, whose {change}; "
+                        "choose another --logdir, or start with the settings of that run"
+                    )
+                changes.append(change)
+        elif os.path.isdir(logdir) and set(os.listdir(logdir)) - _FOREIGN_BUT_FINE:
+            raise LogdirError(
+                f"{logdir} is not empty and has no {CONFIG_FILE}: it is not a log dir of ours; "
+                "choose another --logdir"
+            )
+        os.makedirs(logdir, exist_ok=True)
+        with open(path + ".new", "w", encoding="utf-8") as file:
+            json.dump(self.to_json(), file, indent=2)
+            file.write("\n")
+        os.replace(path + ".new", path)
+        return changes
+
+
+def _settings(value: Any, prefix: str = "") -> dict[str, Any]:
+    """Flattens nested JSON objects to 'agent_config/learning_rate': value."""
+    settings = {}
+    for key, part in value.items():
+        if isinstance(part, dict):
+            settings.update(_settings(part, f"{prefix}{key}/"))
+        else:
+            settings[prefix + key] = part
+    return settings

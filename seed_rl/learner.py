@@ -1,0 +1,224 @@
+"""The learner: serves inference, collects unrolls, trains, saves and reports."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import sys
+import threading
+import time
+from typing import Any
+
+import tensorflow as tf
+
+from seed_rl import specs
+from seed_rl.acting import InferenceLoop
+from seed_rl.checkpoints import Checkpoints
+from seed_rl.config import LearnerConfig
+from seed_rl.experience import BatchQueue, Prefetcher
+from seed_rl.experiment import CHECKPOINT_FOLDER, Experiment, LogdirError
+from seed_rl.grpc.codec import action_layout, step_layout
+from seed_rl.grpc.server import Server
+from seed_rl.inference import Inference
+from seed_rl.metrics import Accumulator, StageTimes
+from seed_rl.optimizers import Optimizer
+from seed_rl.reporter import Reporter
+from seed_rl.summaries import SummaryWriter
+from seed_rl.threads import ThreadGroup
+from seed_rl.training import DeviceBatch, Trainer
+from seed_rl.unrolls import UnrollStore
+
+_logger = logging.getLogger(__name__)
+# How often the train loop looks, while it waits for a batch, whether something else is due.
+_POLL_SECS = 0.2
+_JOIN_SECS = 2.0
+# At CPython's default of 5 ms the threads that wait on each other here spend their time waiting
+# for the interpreter lock.
+_SWITCH_INTERVAL_SECS = 1e-4
+
+
+class Learner:
+    """One run of training. The constructor builds, restores and starts to listen."""
+
+    def __init__(self, experiment: Experiment, config: LearnerConfig) -> None:
+        self._config = config
+        self._experiment = experiment
+        self._claim_logdir()
+        single = experiment.environment_specs()
+        agent_config = experiment.agent_config
+        agent = experiment.make_agent()
+        self._frames_per_update = (
+            agent_config.batch_size * agent.unroll_length * experiment.num_action_repeats
+        )
+        total_updates = -(-config.total_environment_frames // self._frames_per_update)
+        optimizer = Optimizer(agent_config, list(agent.trainable_variables), total_updates)
+        self._frames = tf.Variable(0, dtype=tf.int64, trainable=False)
+        self._updates = tf.Variable(0, dtype=tf.int64, trainable=False)
+        self._checkpoints = Checkpoints(
+            os.path.join(config.logdir, CHECKPOINT_FOLDER),
+            {
+                "agent": agent,
+                "optimizer": optimizer,
+                "frames": self._frames,
+                "updates": self._updates,
+            },
+        )
+        self._restore(agent)
+
+        self._threads = ThreadGroup(threading.Event())
+        stop = self._threads.stop
+        inference = Inference(
+            agent,
+            single,
+            config.num_envs,
+            config.inference_capacity,
+            experiment.num_stacked_frames,
+            config.seed,
+        )
+        self._trainer = Trainer(
+            agent, optimizer, agent_config.batch_size, inference.step_specs, inference.state_specs
+        )
+        step_specs = specs.flatten(inference.step_specs)
+        state_specs = specs.flatten(inference.state_specs)
+        self._batches = BatchQueue(
+            agent_config.batch_size, agent.unroll_length, step_specs, state_specs, stop
+        )
+        self._prefetcher = Prefetcher(self._batches, self._trainer.to_device, stop)
+        self._metrics = Accumulator()
+        self._times = StageTimes()
+        self._server = Server(
+            config.server_address,
+            step_layout(single.observation),
+            action_layout(single.action),
+            json.dumps(
+                {
+                    **experiment.to_json(),
+                    "num_envs": config.num_envs,
+                    "env_batch_size": config.env_batch_size,
+                }
+            ),
+            num_envs=config.num_envs,
+            batch_size=config.inference_capacity,
+            batch_timeout_secs=config.inference_timeout_ms / 1000,
+            token=config.token or None,
+        )
+        self._loop = InferenceLoop(
+            self._server,
+            inference,
+            UnrollStore(config.num_envs, agent.unroll_length, step_specs, state_specs),
+            self._batches,
+            config.num_envs,
+            lambda: self._version,
+            self._metrics,
+            stop,
+        )
+        self._writer = SummaryWriter(config.logdir)
+        self._reporter = Reporter(
+            config,
+            self._metrics,
+            {"learner": self._times, "inference": self._loop.times},
+            self._loop,
+            self._server,
+            self._writer,
+            experiment.num_action_repeats,
+        )
+
+    @property
+    def address(self) -> str:
+        """Where actors reach it; with the port that the system chose where 0 was asked for."""
+        return self._server.address
+
+    def run(self, stop: threading.Event) -> None:
+        """Trains to the last frame, or until `stop` is set; saves in both cases.
+
+        Raises what failed first, in whatever thread. Nothing is saved then: the weights may be
+        what failed.
+        """
+        sys.setswitchinterval(_SWITCH_INTERVAL_SECS)
+        self._threads.start("inference", self._loop.run)
+        self._threads.start("prefetch", self._prefetcher.run)
+        finished = False
+        try:
+            self._train(stop)
+            self._threads.raise_failure()
+            self._save()
+            finished = self._trained_frames >= self._config.total_environment_frames
+        finally:
+            self._threads.stop.set()
+            self._server.close(finished)
+            self._threads.join(_JOIN_SECS)
+            self._writer.close()
+        _logger.info(
+            "%s at %s frames", "finished" if finished else "stopped", f"{self._trained_frames:,}"
+        )
+
+    def _train(self, stop: threading.Event) -> None:
+        saved = time.monotonic()
+        bad_updates = 0
+        while self._trained_frames < self._config.total_environment_frames:
+            if stop.is_set() or self._threads.stop.is_set():
+                return
+            self._reporter.report_if_due(self._trained_frames)
+            if time.monotonic() - saved > self._config.save_checkpoint_secs:
+                with self._times.measure("save"):
+                    self._save()
+                saved = time.monotonic()
+            with self._times.measure("wait"):
+                batch = self._prefetcher.get(_POLL_SECS)
+            if batch is None:
+                continue
+            lag = self._version - batch.versions
+            with self._times.measure("train"):
+                scalars = self._trainer(batch)
+            bad_updates = 0 if scalars["applied"] else bad_updates + 1
+            if bad_updates:
+                self._explain_bad_update(batch, bad_updates)
+            self._version += 1
+            self._trained_frames += self._frames_per_update
+            self._metrics.add(
+                {
+                    **{f"train/{name}": value for name, value in scalars.items()},
+                    "policy_lag/mean": float(lag.mean()),
+                    "policy_lag/max": float(lag.max()),
+                    "queue/full_batches": self._batches.waiting,
+                }
+            )
+
+    def _explain_bad_update(self, batch: DeviceBatch, bad_updates: int) -> None:
+        cause = self._trainer.explain(batch)
+        message = f"update {self._version}: loss or gradient is not finite; {cause}"
+        if bad_updates > self._config.max_bad_updates:
+            raise FloatingPointError(
+                f"{message}; the weights are as before it; --max_bad_updates=N skips N in a row"
+            )
+        _logger.warning("%s; skipped", message)
+
+    def _claim_logdir(self) -> None:
+        """Makes the log dir ours, and ours alone, or raises LogdirError."""
+        for change in self._experiment.open_logdir(self._config.logdir):
+            _logger.warning("resuming with a changed setting: %s", change)
+        path = os.path.join(self._config.logdir, ".lock")
+        self._lock_file = open(path, "w")  # noqa: SIM115 - held, and so open, for life
+        try:
+            fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise LogdirError(
+                f"another learner runs in {self._config.logdir}; choose another --logdir"
+            ) from None
+
+    def _restore(self, agent: Any) -> None:
+        path = self._checkpoints.restore_latest()
+        if path:
+            _logger.info("resuming from %s at %s frames", path, f"{int(self._frames):,}")
+        elif self._config.init_checkpoint:
+            Checkpoints(self._config.logdir, {"agent": agent}).restore(self._config.init_checkpoint)
+            _logger.info("starting from the weights of %s", self._config.init_checkpoint)
+        self._trained_frames = int(self._frames)
+        self._version = int(self._updates)
+
+    def _save(self) -> None:
+        self._frames.assign(self._trained_frames)
+        self._updates.assign(self._version)
+        _logger.info("saved %s", self._checkpoints.save(self._version))

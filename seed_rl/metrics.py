@@ -1,0 +1,123 @@
+"""Counts what happens: episodes, seconds, scalars."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from seed_rl.types import StepType, is_last
+
+# The status line shows the mean over as many of the latest episodes.
+_RECENT_EPISODES = 100
+
+
+class Episode(NamedTuple):
+    episode_return: float  # sum of raw rewards
+    length: int  # agent steps
+
+
+class EpisodeTracker:
+    """Adds up the raw reward and the steps of each environment's episode in progress."""
+
+    def __init__(self, num_envs: int) -> None:
+        self._returns = np.zeros(num_envs, np.float64)
+        self._lengths = np.zeros(num_envs, np.int64)
+
+    def step(
+        self, env_ids: np.ndarray, step_type: np.ndarray, raw_reward: np.ndarray
+    ) -> list[tuple[int, Episode]]:
+        """Adds a step of each environment; returns (environment, episode) for those that ended."""
+        is_first = step_type == StepType.FIRST
+        returns = np.where(is_first, 0.0, self._returns[env_ids] + raw_reward)
+        lengths = np.where(is_first, 0, self._lengths[env_ids] + 1)
+        self._returns[env_ids], self._lengths[env_ids] = returns, lengths
+        return [
+            (int(env_ids[row]), Episode(float(returns[row]), int(lengths[row])))
+            for row in np.flatnonzero(is_last(step_type))
+        ]
+
+
+class StageTimes:
+    """Wall-clock seconds that one thread spent in each of its stages."""
+
+    def __init__(self) -> None:
+        self._seconds: dict[str, float] = collections.defaultdict(float)
+        self._lock = threading.Lock()
+
+    @contextlib.contextmanager
+    def measure(self, stage: str) -> Iterator[None]:
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._seconds[stage] += time.perf_counter() - start
+
+    def take(self) -> dict[str, float]:
+        """Seconds by stage since the last call."""
+        with self._lock:
+            taken, self._seconds = self._seconds, collections.defaultdict(float)
+        return dict(taken)
+
+
+class Accumulator:
+    """Means and maxima of scalars, and episodes, between two reports. Any thread may add."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._sums: dict[str, float] = collections.defaultdict(float)
+        self._counts: dict[str, int] = collections.defaultdict(int)
+        self._episodes: list[Episode] = []
+        self._recent: collections.deque[Episode] = collections.deque(maxlen=_RECENT_EPISODES)
+        self._total_episodes = 0
+
+    def add(self, scalars: Mapping[str, float]) -> None:
+        with self._lock:
+            for name, value in scalars.items():
+                self._sums[name] += value
+                self._counts[name] += 1
+
+    def add_episode(self, episode: Episode) -> None:
+        with self._lock:
+            self._episodes.append(episode)
+            self._recent.append(episode)
+            self._total_episodes += 1
+
+    @property
+    def recent_return(self) -> float | None:
+        """Mean return of the latest episodes; None before the first has ended."""
+        with self._lock:
+            if not self._recent:
+                return None
+            return float(np.mean([episode.episode_return for episode in self._recent]))
+
+    def take(self) -> dict[str, float]:
+        """Means since the last call. A scalar that nothing was added to is absent, not NaN."""
+        with self._lock:
+            scalars = {name: self._sums[name] / self._counts[name] for name in self._sums}
+            if self._episodes:
+                returns = [episode.episode_return for episode in self._episodes]
+                scalars["episode/return"] = float(np.mean(returns))
+                scalars["episode/return_min"] = float(np.min(returns))
+                scalars["episode/return_max"] = float(np.max(returns))
+                scalars["episode/length"] = float(
+                    np.mean([episode.length for episode in self._episodes])
+                )
+                scalars["episode/finished"] = float(len(self._episodes))
+            self._sums.clear()
+            self._counts.clear()
+            self._episodes.clear()
+        return scalars
+
+
+def duration(seconds: float) -> str:
+    """Hours and minutes, or minutes and seconds below an hour: '3h05m', '4m30s'."""
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h{minutes:02d}m" if hours else f"{minutes}m{rest:02d}s"
