@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from seed_rl.agent import Agent
 from seed_rl.specs import EnvironmentSpecs
+
+if TYPE_CHECKING:  # it imports TensorFlow
+    from seed_rl.agent import Agent
 
 _MODULES = {"vtrace": "seed_rl.agents.vtrace"}
 

@@ -10,12 +10,15 @@ import tensorflow as tf
 RELU_GAIN = math.sqrt(2)  # keeps the scale of signals that a ReLU halves (He et al. 2015)
 
 
-def orthogonal(rng: np.random.Generator, rows: int, columns: int, gain: float) -> np.ndarray:
-    """A float32 matrix with orthonormal rows or columns, times `gain` (Saxe et al. 2013)."""
-    tall = rng.standard_normal((max(rows, columns), min(rows, columns)))
-    q, r = np.linalg.qr(tall)
-    q *= np.sign(np.diag(r))  # makes it uniform over all such matrices
-    return np.asarray(gain * (q if rows >= columns else q.T), np.float32)
+def random_kernel(
+    rng: np.random.Generator, shape: tuple[int, ...], gain: float = 1.0
+) -> np.ndarray:
+    """Float32 normal numbers that give outputs `gain` times the scale of the inputs.
+
+    The last dimension of `shape` is that of the outputs.
+    """
+    num_inputs = math.prod(shape[:-1])
+    return np.float32(gain / math.sqrt(num_inputs)) * rng.standard_normal(shape, np.float32)
 
 
 class Linear(tf.Module):
@@ -25,9 +28,8 @@ class Linear(tf.Module):
         self, input_size: int, output_size: int, gain: float, rng: np.random.Generator, name: str
     ) -> None:
         super().__init__(name=name)
-        self._kernel = tf.Variable(
-            orthogonal(rng, input_size, output_size, gain), name=f"{name}/kernel"
-        )
+        kernel = random_kernel(rng, (input_size, output_size), gain)
+        self._kernel = tf.Variable(kernel, name=f"{name}/kernel")
         self._bias = tf.Variable(tf.zeros(output_size), name=f"{name}/bias")
 
     def __call__(self, inputs: tf.Tensor) -> tf.Tensor:
@@ -49,10 +51,8 @@ class Convolution(tf.Module):
         name: str,
     ) -> None:
         super().__init__(name=name)
-        kernel = orthogonal(rng, size * size * input_channels, output_channels, gain)
-        self._kernel = tf.Variable(
-            kernel.reshape(size, size, input_channels, output_channels), name=f"{name}/kernel"
-        )
+        kernel = random_kernel(rng, (size, size, input_channels, output_channels), gain)
+        self._kernel = tf.Variable(kernel, name=f"{name}/kernel")
         self._bias = tf.Variable(tf.zeros(output_channels), name=f"{name}/bias")
         self._stride = stride
         self._padding = padding

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from seed_rl.agents.networks.layers import orthogonal
+from seed_rl.agents.networks.layers import random_kernel
 
 State = tuple[tf.Tensor, tf.Tensor]  # hidden and cell, both [B, size]
 
@@ -21,12 +21,10 @@ class Lstm(tf.Module):
         self._size = size
         # Columns of all four: input, forget and output gates, and the candidates.
         self._input_kernel = tf.Variable(
-            np.hstack([orthogonal(rng, input_size, size, 1.0) for _ in range(4)]),
-            name="lstm/input_kernel",
+            random_kernel(rng, (input_size, 4 * size)), name="lstm/input_kernel"
         )
         self._recurrent_kernel = tf.Variable(
-            np.hstack([orthogonal(rng, size, size, 1.0) for _ in range(4)]),
-            name="lstm/recurrent_kernel",
+            random_kernel(rng, (size, 4 * size)), name="lstm/recurrent_kernel"
         )
         bias = np.zeros(4 * size, np.float32)
         bias[size : 2 * size] = 1

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from seed_rl.agent import Agent
+from typing import TYPE_CHECKING
+
 from seed_rl.agents.vtrace.config import VtraceConfig as Config
 from seed_rl.specs import EnvironmentSpecs
+
+if TYPE_CHECKING:  # it imports TensorFlow
+    from seed_rl.agent import Agent
 
 __all__ = ["Config", "make"]
 
