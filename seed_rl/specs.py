@@ -31,6 +31,8 @@ class ArraySpec:
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", tuple(int(size) for size in self.shape))
         object.__setattr__(self, "dtype", np.dtype(self.dtype).name)
+        if min(self.shape, default=0) < 0:
+            raise ValueError(f"shape {list(self.shape)}: wanted sizes of at least 0")
 
     @property
     def num_bytes(self) -> int:
@@ -47,8 +49,10 @@ class ArraySpec:
         return np.zeros((*leading, *self.shape), self.dtype)
 
     def __str__(self) -> str:
-        bounds = "" if self.maximum is None else f" in [{self.minimum:g}, {self.maximum:g}]"
-        return f"{self.dtype}{list(self.shape)}{bounds}"
+        text = f"{self.dtype}{list(self.shape)}"
+        if self.minimum is None or self.maximum is None:
+            return text
+        return f"{text} in [{self.minimum:g}, {self.maximum:g}]"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,14 +77,25 @@ def map_nest(function: Any, nest: Nest, *others: Nest) -> Nest:
 
 
 def paths(nest: Nest) -> list[str]:
-    """Names of the leaves in the order of `flatten`: 'image', 'pose/0'; '' for a bare leaf."""
-    return ["/".join(str(part) for part in path) for path in optree.tree_paths(nest)]
+    """Names of the leaves in the order of `flatten`: 'image', 'pose/0'; '' for a bare leaf.
+
+    The parts of named tuples go by their names.
+    """
+    return [
+        "/".join(
+            str(entry.field if isinstance(entry, optree.NamedTupleEntry) else entry.entry)
+            for entry in accessor
+        )
+        for accessor in optree.tree_accessors(nest)
+    ]
 
 
 def to_json(nest: Nest) -> Any:
     """The nest of ArraySpecs as plain JSON values."""
     if isinstance(nest, ArraySpec):
-        return {"array": {k: v for k, v in dataclasses.asdict(nest).items() if v is not None}}
+        fields = {"shape": list(nest.shape), "dtype": nest.dtype}
+        bounds = {"minimum": nest.minimum, "maximum": nest.maximum}
+        return {"array": fields | {k: v for k, v in bounds.items() if v is not None}}
     if isinstance(nest, dict):
         return {"dict": {key: to_json(nest[key]) for key in sorted(nest)}}
     if isinstance(nest, tuple):
@@ -90,12 +105,28 @@ def to_json(nest: Nest) -> Any:
 
 def from_json(value: Any) -> Nest:
     """The inverse of `to_json`. Raises ValueError on anything that it does not write."""
-    match value:
-        case {"array": {"shape": list(shape), "dtype": str(dtype), **rest}}:
-            bounds: Any = rest
-            return ArraySpec(tuple(shape), dtype, bounds.get("minimum"), bounds.get("maximum"))
-        case {"dict": dict(parts)}:
-            return {key: from_json(part) for key, part in parts.items()}
-        case {"tuple": list(parts)}:
-            return tuple(from_json(part) for part in parts)
+    if isinstance(value, dict) and len(value) == 1:
+        match value:
+            case {"array": {"shape": list(shape), "dtype": str(dtype), **bounds}}:
+                return _spec_from_json(shape, dtype, bounds)
+            case {"dict": dict(parts)}:
+                return {key: from_json(part) for key, part in parts.items()}
+            case {"tuple": list(parts)}:
+                return tuple(from_json(part) for part in parts)
     raise ValueError(f"wanted 'array', 'dict' or 'tuple', saw {value!r}")
+
+
+def _spec_from_json(shape: list[Any], dtype: str, bounds: dict[str, Any]) -> ArraySpec:
+    if not all(type(size) is int for size in shape):
+        raise ValueError(f"wanted sizes as integers, saw {shape}")
+    if not (bounds.keys() <= {"minimum", "maximum"}) or not all(
+        type(bound) in (int, float) for bound in bounds.values()
+    ):
+        raise ValueError(f"wanted at most a minimum and a maximum, as numbers, saw {bounds}")
+    try:
+        kind = np.dtype(dtype).kind
+    except TypeError:
+        kind = "unknown"
+    if kind not in "biuf":
+        raise ValueError(f"wanted a dtype of bools, integers or floats, saw {dtype!r}")
+    return ArraySpec(tuple(shape), dtype, **bounds)
