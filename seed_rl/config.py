@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +17,12 @@ def option(default: Any, help: str, choices: Sequence[str] | None = None) -> Any
     Its type is read from the annotation: bool, int, float, str or `str | None`, `int | None`, ...
     """
     return dataclasses.field(default=default, metadata={"help": help, "choices": choices})
+
+
+def require_seed(seed: int) -> None:
+    """Raises ValueError unless `seed` fits what TensorFlow and environments take for one."""
+    if not 0 <= seed < 2**31:
+        raise ValueError(f"--seed is {seed}, wanted 0 to {2**31 - 1}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,6 +72,16 @@ class LearnerConfig:
         for name in ("save_checkpoint_secs", "log_secs", "inference_timeout_ms"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"--{name} is {getattr(self, name)}, wanted more than 0")
+        if math.isinf(self.inference_timeout_ms):
+            raise ValueError("--inference_timeout_ms is inf, wanted a finite number")
+        for name, least in (
+            ("max_bad_updates", 0),
+            ("intra_op_threads", -1),
+            ("inter_op_threads", -1),
+        ):
+            if getattr(self, name) < least:
+                raise ValueError(f"--{name} is {getattr(self, name)}, wanted at least {least}")
+        require_seed(self.seed)
         if self.num_envs % self.env_batch_size:
             raise ValueError(
                 f"--num_envs={self.num_envs} is not a multiple of "

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from seed_rl import flags, specs
-from seed_rl.config import option
+from seed_rl.config import option, require_seed
 from seed_rl.errors import UserError
 from seed_rl.metrics import Episode, EpisodeTracker
 
@@ -42,6 +42,7 @@ class EvaluateConfig:
         for name in ("episodes", "num_envs"):
             if getattr(self, name) < 1:
                 raise ValueError(f"--{name} is {getattr(self, name)}, wanted at least 1")
+        require_seed(self.seed)
 
 
 @dataclasses.dataclass(frozen=True)
