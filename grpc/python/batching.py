@@ -57,9 +57,9 @@ class Batch:
     Its arrays stay valid until the thread that took it asks for the next one.
     """
 
-    n: int
-    columns: list[np.ndarray]  # the step layout's fields [capacity, ...]; the first n rows count
-    restarted: np.ndarray  # bool [n]: the environment's first row under a new lease
+    size: int  # rows
+    columns: list[np.ndarray]  # the step layout's fields [capacity, ...]; the first `size` count
+    restarted: np.ndarray  # bool [size]: the environment's first row under a new lease
     calls: list[tuple[Stream, int, int]]  # the server's: who sent which rows
 
 
@@ -123,7 +123,7 @@ class Batcher:
         """Appends a checked message of n rows, at most the capacity, to the open batch."""
         with self._changed:
             batch = self._open
-            if batch is not None and batch.n + n > self._capacity:
+            if batch is not None and batch.size + n > self._capacity:
                 self._close()
                 batch = None
             if batch is None:
@@ -131,14 +131,14 @@ class Batcher:
                 batch = self._open = Batch(0, buffer.columns, buffer.restarted, [])
                 self._deadline = time.monotonic() + self._timeout_secs
                 self._changed.notify()  # whoever waits may have to wait less now
-            first, last = batch.n, batch.n + n
+            first, last = batch.size, batch.size + n
             source = memoryview(message)
             for memory, size in zip(self._open_buffer.memory, self._sizes, strict=True):
                 stop = start + n * size
                 memory[first * size : last * size] = source[start:stop]
                 start = stop
             batch.restarted[first:last] = False if restarted is None else restarted
-            batch.n = last
+            batch.size = last
             batch.calls.append((stream, first, n))
             stream.batch = batch
             if last == self._capacity:
@@ -214,9 +214,9 @@ class Batcher:
     def _close(self) -> None:
         batch, buffer = self._open, self._open_buffer
         assert batch is not None
-        batch.restarted = buffer.restarted[: batch.n]
+        batch.restarted = buffer.restarted[: batch.size]
         self._num_batches += 1
-        self._num_rows += batch.n
+        self._num_rows += batch.size
         self._ready.append((batch, buffer))
         self._open = None
         self._open_buffer = (

@@ -137,19 +137,19 @@ class Server:
         return self._batcher.take(timeout_secs)
 
     def reply(self, batch: Batch, actions: Sequence[np.ndarray]) -> None:
-        """Sends the actions of a batch, columns `[n or capacity, ...]` of the action layout.
+        """Sends the actions of a batch, columns `[size or capacity, ...]` of the action layout.
 
         Copies them, and doesn't wait for the network. Raises as `next_batch` does.
         """
-        columns = [np.asarray(column)[: batch.n] for column in actions]
+        columns = [np.asarray(column)[: batch.size] for column in actions]
         fields = self._action_layout.fields
         if len(columns) != len(fields):
             raise ValueError(f"saw {len(columns)} columns of actions, wanted {len(fields)}")
         for column, (name, spec) in zip(columns, fields, strict=True):
-            if column.dtype != spec.dtype or column.shape != (batch.n, *spec.shape):
+            if column.dtype != spec.dtype or column.shape != (batch.size, *spec.shape):
                 raise ValueError(
                     f"{name}: saw {column.dtype}{list(column.shape)}, "
-                    f"wanted {spec.dtype}{[batch.n, *spec.shape]}"
+                    f"wanted {spec.dtype}{[batch.size, *spec.shape]}"
                 )
         self._batcher.answered(batch)
         # A closing server ends the streams itself: nobody waits for these answers any more.
