@@ -46,7 +46,7 @@ class LearnerConfig:
         "environments are missing from it.",
     )
     total_environment_frames: int = option(
-        1_000_000_000, "Train on this many frames, repeated actions counted."
+        40_000_000, "Train on this many frames, repeated actions counted."
     )
     save_checkpoint_secs: float = option(600.0, "Seconds between checkpoints.")
     init_checkpoint: str = option(

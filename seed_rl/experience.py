@@ -1,8 +1,8 @@
 """Carries whole unrolls from the inference threads to the train loop, in bounded memory.
 
-Time-major batch buffers circulate: one is being filled, at most one waits, and one is on its way
-to the device. When none is free, `put` waits, and with it inference and all actors: that is what
-bounds both the memory and the policy lag.
+A time-major batch buffer is filled on the host while the batch before it waits on the device and
+the one before that is trained on. When no buffer is free, `put` waits, and with it inference and
+all actors: that is what bounds both the memory and the policy lag.
 """
 
 from __future__ import annotations
@@ -42,14 +42,13 @@ class BatchQueue:
         step_specs: Sequence[ArraySpec],
         state_specs: Sequence[ArraySpec],
         stop: threading.Event,
-        max_waiting: int = 1,
+        num_buffers: int = 1,
     ) -> None:
         self._batch_size = batch_size
         self._stop = stop
-        buffers = max_waiting + 1
-        self._free: queue.Queue[HostBatch] = queue.Queue(buffers)
-        self._full: queue.Queue[HostBatch] = queue.Queue(buffers)
-        for _ in range(buffers):
+        self._free: queue.Queue[HostBatch] = queue.Queue(num_buffers)
+        self._full: queue.Queue[HostBatch] = queue.Queue(num_buffers)
+        for _ in range(num_buffers):
             self._free.put(
                 HostBatch(
                     [spec.zeros(length + 1, batch_size) for spec in step_specs],

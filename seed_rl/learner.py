@@ -53,14 +53,14 @@ class Learner:
             agent_config.batch_size * agent.unroll_length * experiment.num_action_repeats
         )
         total_updates = -(-config.total_environment_frames // self._frames_per_update)
-        optimizer = Optimizer(agent_config, list(agent.trainable_variables), total_updates)
+        self.optimizer = Optimizer(agent_config, list(agent.trainable_variables), total_updates)
         self._frames = tf.Variable(0, dtype=tf.int64, trainable=False)
         self._updates = tf.Variable(0, dtype=tf.int64, trainable=False)
         self._checkpoints = Checkpoints(
             os.path.join(config.logdir, CHECKPOINT_FOLDER),
             {
                 "agent": agent,
-                "optimizer": optimizer,
+                "optimizer": self.optimizer,
                 "frames": self._frames,
                 "updates": self._updates,
             },
@@ -69,7 +69,7 @@ class Learner:
 
         self._threads = ThreadGroup(threading.Event())
         stop = self._threads.stop
-        inference = Inference(
+        self.inference = Inference(
             agent,
             single,
             config.num_envs,
@@ -77,15 +77,19 @@ class Learner:
             experiment.num_stacked_frames,
             config.seed,
         )
-        self._trainer = Trainer(
-            agent, optimizer, agent_config.batch_size, inference.step_specs, inference.state_specs
+        self.trainer = Trainer(
+            agent,
+            self.optimizer,
+            agent_config.batch_size,
+            self.inference.step_specs,
+            self.inference.state_specs,
         )
-        step_specs = specs.flatten(inference.step_specs)
-        state_specs = specs.flatten(inference.state_specs)
-        self._batches = BatchQueue(
+        step_specs = specs.flatten(self.inference.step_specs)
+        state_specs = specs.flatten(self.inference.state_specs)
+        self.batches = BatchQueue(
             agent_config.batch_size, agent.unroll_length, step_specs, state_specs, stop
         )
-        self._prefetcher = Prefetcher(self._batches, self._trainer.to_device, stop)
+        self.prefetcher = Prefetcher(self.batches, self.trainer.to_device, stop)
         self._metrics = Accumulator()
         self._times = StageTimes()
         self._server = Server(
@@ -104,22 +108,22 @@ class Learner:
             batch_timeout_secs=config.inference_timeout_ms / 1000,
             token=config.token or None,
         )
-        self._loop = InferenceLoop(
+        self.loop = InferenceLoop(
             self._server,
-            inference,
+            self.inference,
             UnrollStore(config.num_envs, agent.unroll_length, step_specs, state_specs),
-            self._batches,
+            self.batches,
             config.num_envs,
-            lambda: self._version,
+            lambda: self.num_updates,
             self._metrics,
             stop,
         )
         self._writer = SummaryWriter(config.logdir)
-        self._reporter = Reporter(
+        self.reporter = Reporter(
             config,
             self._metrics,
-            {"learner": self._times, "inference": self._loop.times},
-            self._loop,
+            {"learner": self._times, "inference": self.loop.times},
+            self.loop,
             self._server,
             self._writer,
             experiment.num_action_repeats,
@@ -137,58 +141,59 @@ class Learner:
         what failed.
         """
         sys.setswitchinterval(_SWITCH_INTERVAL_SECS)
-        self._threads.start("inference", self._loop.run)
-        self._threads.start("prefetch", self._prefetcher.run)
+        self._threads.start("inference", self.loop.run)
+        self._threads.start("prefetch", self.prefetcher.run)
         finished = False
         try:
             self._train(stop)
             self._threads.raise_failure()
             self._save()
-            finished = self._trained_frames >= self._config.total_environment_frames
+            finished = self.num_frames >= self._config.total_environment_frames
         finally:
             self._threads.stop.set()
             self._server.close(finished)
             self._threads.join(_JOIN_SECS)
             self._writer.close()
+            self._lock_file.close()
         _logger.info(
-            "%s at %s frames", "finished" if finished else "stopped", f"{self._trained_frames:,}"
+            "%s at %s frames", "finished" if finished else "stopped", f"{self.num_frames:,}"
         )
 
     def _train(self, stop: threading.Event) -> None:
         saved = time.monotonic()
         bad_updates = 0
-        while self._trained_frames < self._config.total_environment_frames:
+        while self.num_frames < self._config.total_environment_frames:
             if stop.is_set() or self._threads.stop.is_set():
                 return
-            self._reporter.report_if_due(self._trained_frames)
+            self.reporter.report_if_due(self.num_frames)
             if time.monotonic() - saved > self._config.save_checkpoint_secs:
                 with self._times.measure("save"):
                     self._save()
                 saved = time.monotonic()
             with self._times.measure("wait"):
-                batch = self._prefetcher.get(_POLL_SECS)
+                batch = self.prefetcher.get(_POLL_SECS)
             if batch is None:
                 continue
-            lag = self._version - batch.versions
+            lag = self.num_updates - batch.versions
             with self._times.measure("train"):
-                scalars = self._trainer(batch)
+                scalars = self.trainer(batch)
             bad_updates = 0 if scalars["applied"] else bad_updates + 1
             if bad_updates:
                 self._explain_bad_update(batch, bad_updates)
-            self._version += 1
-            self._trained_frames += self._frames_per_update
+            self.num_updates += 1
+            self.num_frames += self._frames_per_update
             self._metrics.add(
                 {
                     **{f"train/{name}": value for name, value in scalars.items()},
                     "policy_lag/mean": float(lag.mean()),
                     "policy_lag/max": float(lag.max()),
-                    "queue/full_batches": self._batches.waiting,
+                    "queue/full_batches": self.batches.waiting,
                 }
             )
 
     def _explain_bad_update(self, batch: DeviceBatch, bad_updates: int) -> None:
-        cause = self._trainer.explain(batch)
-        message = f"update {self._version}: loss or gradient is not finite; {cause}"
+        cause = self.trainer.explain(batch)
+        message = f"update {self.num_updates}: loss or gradient is not finite; {cause}"
         if bad_updates > self._config.max_bad_updates:
             raise FloatingPointError(
                 f"{message}; the weights are as before it; --max_bad_updates=N skips N in a row"
@@ -215,10 +220,10 @@ class Learner:
         elif self._config.init_checkpoint:
             Checkpoints(self._config.logdir, {"agent": agent}).restore(self._config.init_checkpoint)
             _logger.info("starting from the weights of %s", self._config.init_checkpoint)
-        self._trained_frames = int(self._frames)
-        self._version = int(self._updates)
+        self.num_frames = int(self._frames)
+        self.num_updates = int(self._updates)
 
     def _save(self) -> None:
-        self._frames.assign(self._trained_frames)
-        self._updates.assign(self._version)
-        _logger.info("saved %s", self._checkpoints.save(self._version))
+        self._frames.assign(self.num_frames)
+        self._updates.assign(self.num_updates)
+        _logger.info("saved %s", self._checkpoints.save(self.num_updates))

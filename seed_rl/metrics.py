@@ -44,24 +44,32 @@ class EpisodeTracker:
 
 
 class StageTimes:
-    """Wall-clock seconds that one thread spent in each of its stages."""
+    """Wall-clock seconds that one thread spends in each of its stages, one at a time."""
 
     def __init__(self) -> None:
         self._seconds: dict[str, float] = collections.defaultdict(float)
+        self._stage: str | None = None
+        self._since = 0.0
         self._lock = threading.Lock()
 
     @contextlib.contextmanager
     def measure(self, stage: str) -> Iterator[None]:
-        start = time.perf_counter()
+        with self._lock:
+            self._stage, self._since = stage, time.perf_counter()
         try:
             yield
         finally:
             with self._lock:
-                self._seconds[stage] += time.perf_counter() - start
+                self._seconds[stage] += time.perf_counter() - self._since
+                self._stage = None
 
     def take(self) -> dict[str, float]:
-        """Seconds by stage since the last call."""
+        """Seconds by stage since the last call, those of the stage under way included."""
         with self._lock:
+            if self._stage is not None:
+                now = time.perf_counter()
+                self._seconds[self._stage] += now - self._since
+                self._since = now
             taken, self._seconds = self._seconds, collections.defaultdict(float)
         return dict(taken)
 

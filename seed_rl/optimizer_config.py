@@ -13,14 +13,14 @@ class OptimizerConfig:
     """An agent's options derive from this and add its own."""
 
     optimizer: str = option("adam", "Which optimizer.", choices=("adam", "rmsprop"))
-    learning_rate: float = option(5e-4, "Learning rate at the start.")
+    learning_rate: float = option(6e-4, "Learning rate at the start.")
     learning_rate_decay: bool = option(
         True, "Lower the learning rate linearly, to 0 at total_environment_frames."
     )
     adam_epsilon: float = option(1e-5, "Adam: added to the root of the mean square.")
     rmsprop_epsilon: float = option(1e-2, "RMSProp: added to the mean square, under its root.")
     rmsprop_decay: float = option(0.99, "RMSProp: decay of the mean square per update.")
-    clip_norm: float = option(40.0, "Largest global norm of the gradients. 0: no limit.")
+    clip_norm: float = option(1.0, "Largest global norm of the gradients. 0: no limit.")
 
     def __post_init__(self) -> None:
         self._require("optimizer", self.optimizer in ("adam", "rmsprop"), "adam or rmsprop")

@@ -15,7 +15,6 @@ from seed_rl.metrics import Accumulator, StageTimes, duration
 from seed_rl.summaries import SummaryWriter
 
 _logger = logging.getLogger(__name__)
-_MISSING_SECS = 30.0
 
 
 class Reporter:
@@ -38,6 +37,7 @@ class Reporter:
         self._server = server
         self._writer = writer
         self._repeats = num_action_repeats
+        self.missing_secs = 30.0
         self._start = self._last = self._told_missing = time.monotonic()
         self._last_frames: int | None = None
         self._last_steps = self._last_rows = self._last_batches = 0
@@ -47,7 +47,7 @@ class Reporter:
         now = time.monotonic()
         if self._last_frames is None:
             self._last_frames = frames
-        if now - self._told_missing > _MISSING_SECS:
+        if now - self._told_missing > self.missing_secs:
             self._told_missing = now
             self._tell_missing()
         if now - self._last < self._config.log_secs:

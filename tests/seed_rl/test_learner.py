@@ -1,0 +1,287 @@
+"""The learner with real actors, over real sockets, in one process."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import glob
+import os
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.util.tensor_util import make_ndarray
+
+from seed_rl import learner as learner_module
+from seed_rl.actor import ActorConfig, run_actor
+from seed_rl.agents import registry as agents
+from seed_rl.config import LearnerConfig
+from seed_rl.envs import registry as environments
+from seed_rl.errors import UserError
+from seed_rl.experiment import Experiment
+from seed_rl.learner import Learner
+
+NUM_ACTORS, ENVS_PER_ACTOR = 2, 4
+
+
+def make_learner(logdir: Any, environment: str = "catch", **options: Any) -> Learner:
+    """A small and fast learner; options go to whichever config has them."""
+    environment_class = environments.load(environment).Config
+    agent_class = agents.load("vtrace").Config
+    defaults = {
+        "logdir": str(logdir),
+        "server_address": f"unix:{logdir}.socket",
+        "num_envs": NUM_ACTORS * ENVS_PER_ACTOR,
+        "env_batch_size": ENVS_PER_ACTOR,
+        "batch_size": 4,
+        "unroll_length": 5,
+        "log_secs": 1.0,
+    }
+    options = defaults | options
+
+    def build(config_class: Any) -> Any:
+        names = {field.name for field in dataclasses.fields(config_class)}
+        return config_class(**{name: options[name] for name in names & options.keys()})
+
+    known = {
+        field.name
+        for config_class in (LearnerConfig, environment_class, agent_class)
+        for field in dataclasses.fields(config_class)
+    }
+    assert not options.keys() - known
+    config = build(LearnerConfig)
+    experiment = Experiment(
+        environment, build(environment_class), "vtrace", build(agent_class), config.seed
+    )
+    return Learner(experiment, config)
+
+
+class Run:
+    """A learner and actors, each in a thread."""
+
+    def __init__(self, learner: Learner, tasks: Any) -> None:
+        self.learner = learner
+        self.stop = threading.Event()
+        self.failure: BaseException | None = None
+        self.actor_failures: list[BaseException] = []
+        self._learner = threading.Thread(target=self._run_learner)
+        self._actors = [threading.Thread(target=self._run_actor, args=(task,)) for task in tasks]
+        for thread in (self._learner, *self._actors):
+            thread.start()
+
+    def _run_learner(self) -> None:
+        try:
+            self.learner.run(self.stop)
+        except BaseException as error:
+            self.failure = error
+
+    def _run_actor(self, task: int) -> None:
+        try:
+            run_actor(ActorConfig(self.learner.address, task, reconnect_secs=2.0))
+        except BaseException as error:
+            self.actor_failures.append(error)
+
+    def wait_for_updates(self, count: int, timeout: float = 60.0) -> None:
+        wait_until(lambda: self.failure is not None or self.learner.num_updates >= count, timeout)
+        if self.failure is not None:
+            raise self.failure
+
+    def join(self, timeout: float) -> None:
+        """Waits for the learner, then for the actors, who give up 2 s after it."""
+        self._learner.join(timeout)
+        assert not self._learner.is_alive()
+        for thread in self._actors:
+            thread.join(20.0)
+            assert not thread.is_alive()
+
+
+def wait_until(condition: Any, timeout: float) -> None:
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.02)
+
+
+@contextlib.contextmanager
+def running(learner: Learner, tasks: Any = range(NUM_ACTORS)) -> Iterator[Run]:
+    run = Run(learner, tasks)
+    try:
+        yield run
+    finally:
+        run.stop.set()
+        run.join(10.0)
+
+
+def read_scalars(logdir: Any) -> dict[str, list[float]]:
+    events = EventAccumulator(str(logdir), size_guidance={"tensors": 0})
+    events.Reload()
+    scalars: dict[str, list[float]] = {}
+    for name in events.Tags()["tensors"]:
+        scalars[name] = [float(make_ndarray(event.tensor_proto)) for event in events.Tensors(name)]
+    return scalars
+
+
+def test_trains_finishes_and_tells_actors(tmp_path: Any) -> None:
+    """Case 116: actors end by themselves, without an error, when the training is over."""
+    learner = make_learner(tmp_path / "run", total_environment_frames=400)
+    with running(learner) as run:
+        run.join(60.0)
+        assert run.failure is None
+        assert run.actor_failures == []
+        assert learner.num_frames == 400
+    assert glob.glob(str(tmp_path / "run/checkpoints/ckpt-20.index"))
+
+
+def test_stop_saves_and_the_same_command_resumes(tmp_path: Any) -> None:
+    """Case 66: counters and optimizer go on where they stopped."""
+    with running(make_learner(tmp_path / "run")) as run:
+        run.wait_for_updates(8)
+        started = time.monotonic()
+        run.stop.set()
+        run.join(5.0)
+        assert time.monotonic() - started < 5.0 + 20.0
+        assert run.failure is None
+        updates = run.learner.num_updates
+    resumed = make_learner(tmp_path / "run")
+    assert resumed.num_updates == updates
+    assert resumed.num_frames == updates * 4 * 5
+    assert int(resumed.optimizer.num_updates) == updates
+    with running(resumed) as run:
+        run.wait_for_updates(updates + 3)
+
+
+def test_weights_that_act_are_those_that_train(tmp_path: Any) -> None:
+    """Case 72: after training, inference answers a fixed observation otherwise than before."""
+    learner = make_learner(tmp_path / "run", learning_rate=0.01)
+    frame = [np.full((1, 84, 84), 200, np.uint8)]
+
+    def logits() -> np.ndarray:
+        zeros = np.zeros(1, np.uint8), np.zeros(1, np.float32)
+        answers = learner.inference(np.zeros(1, np.int32), *zeros, frame, 1)
+        return answers.step.extras["policy"].copy()
+
+    before = logits()
+    with running(learner) as run:
+        run.wait_for_updates(20)
+    assert np.abs(logits() - before).max() > 1e-3
+
+
+def test_slow_learner_stalls_actors_and_bounds_the_lag(tmp_path: Any) -> None:
+    """Case 5: nothing piles up behind a slow train step, and the policy lag stays bounded."""
+    learner = make_learner(tmp_path / "run")
+    train = learner.trainer
+    waiting, lags, steps = [], [], []
+
+    def slow(batch: Any) -> Any:
+        time.sleep(0.3)
+        waiting.append(learner.batches.waiting)
+        lags.append(int((learner.num_updates - batch.versions).max()))
+        steps.append(learner.loop.agent_steps)
+        return train(batch)
+
+    learner.trainer = slow  # type: ignore[assignment]
+    with running(learner) as run:
+        run.wait_for_updates(12)
+    assert max(waiting) <= 1
+    # One in the buffer, one on the device, one trained on; and an unroll in progress began
+    # NUM_ENVS * unroll_length / (batch_size * unroll_length) = 2 updates before it ends.
+    assert max(lags) <= 3 + 2
+    # Once all is full, an update lets through what it consumes: 4 unrolls of 5 steps.
+    assert np.mean(np.diff(steps[5:])) < 1.5 * 4 * 5
+
+
+def test_trains_with_an_actor_missing_and_names_it(tmp_path: Any, caplog: Any) -> None:
+    """Case 40: N - 1 actors are enough, and the absent environments are named."""
+    learner = make_learner(tmp_path / "run")
+    learner.reporter.missing_secs = 1.0
+    with caplog.at_level("WARNING"), running(learner, tasks=[0]) as run:
+        run.wait_for_updates(10)
+        wait_until(lambda: "4 of 8 environments: 4-7" in caplog.text, 20.0)
+        started = time.monotonic()
+        run.stop.set()
+        run.join(5.0)
+    assert time.monotonic() - started < 5.0 + 20.0
+    assert run.failure is None
+
+
+@pytest.mark.parametrize("place", ["inference", "prefetch", "train"])
+def test_failure_in_any_thread_ends_the_run(tmp_path: Any, place: str) -> None:
+    """Case 70: what failed is raised by run(), within seconds; no checkpoint is written."""
+    learner = make_learner(tmp_path / "run")
+
+    def fail(*args: Any) -> Any:
+        raise ZeroDivisionError(f"planted in {place}")
+
+    if place == "inference":
+        learner.loop._inference = fail  # type: ignore[assignment]
+    elif place == "prefetch":
+        learner.prefetcher._to_device = fail
+    else:
+        learner.trainer = fail  # type: ignore[assignment]
+    with running(learner) as run:
+        run.join(10.0)
+        assert isinstance(run.failure, ZeroDivisionError)
+        assert place in str(run.failure)
+    assert not glob.glob(str(tmp_path / "run/checkpoints/*.index"))
+
+
+def test_stage_times_add_up_to_wall_time(tmp_path: Any) -> None:
+    """Case 28: the stages of each thread explain its wall time, within 10 %."""
+    learner = make_learner(tmp_path / "run", log_secs=2.0)
+    with running(learner) as run:
+        wait_until(lambda: len(read_scalars(tmp_path / "run").get("train/loss", [])) >= 3, 60.0)
+    del run
+    scalars = read_scalars(tmp_path / "run")
+    for thread in ("learner", "inference"):
+        stages = [
+            np.array(values[1:]) for name, values in scalars.items() if f"time_{thread}/" in name
+        ]
+        whole = min(len(values) for values in stages)
+        total = np.mean([values[-whole:] for values in stages], axis=1).sum()
+        assert total == pytest.approx(1.0, abs=0.1), thread
+    assert all(0 < fill <= 1 for fill in scalars["inference/batch_fill"])
+    assert all(rate > 0 for rate in scalars["speed/frames_per_second"][1:])
+    assert all(lag >= 0 for lag in scalars["policy_lag/mean"])
+
+
+def test_one_learner_a_logdir_and_an_address(tmp_path: Any) -> None:
+    """Case 111: the second learner is refused; the first one's files are as they were."""
+    first = make_learner(tmp_path / "run")
+    with pytest.raises(UserError, match="another learner runs"):
+        make_learner(tmp_path / "run")
+    with pytest.raises(OSError, match="in use"):
+        make_learner(tmp_path / "other", server_address=first.address)
+    with running(first) as run:
+        run.wait_for_updates(1)
+
+
+def test_bad_updates_end_the_run_before_they_reach_a_checkpoint(tmp_path: Any) -> None:
+    """Case 61: an update that is not finite stops the run, naming where to look."""
+    learner = make_learner(tmp_path / "run")
+    to_device = learner.prefetcher._to_device
+
+    def poison(batch: Any) -> Any:
+        batch.steps[1][2, 3] = np.nan  # rewards
+        return to_device(batch)
+
+    learner.prefetcher._to_device = poison
+    with running(learner) as run:
+        run.join(30.0)
+        assert isinstance(run.failure, FloatingPointError)
+        assert "reward" in str(run.failure)
+        assert "environment" in str(run.failure)
+    assert not os.path.exists(tmp_path / "run/checkpoints/checkpoint")
+
+
+def test_environments_that_start_anew_are_named(tmp_path: Any, caplog: Any) -> None:
+    """A second life of an actor drops its unfinished unrolls, and the log says whose."""
+    learner = make_learner(tmp_path / "run")
+    with caplog.at_level("WARNING"), running(learner, tasks=[0]) as run:
+        run.wait_for_updates(2)
+        learner_module._logger.info("planting a second life")
+        learner.loop._restart(np.arange(4))
+        assert "environments 0-3 start anew" in caplog.text
