@@ -254,6 +254,69 @@ def test_values_of_a_constant_reward(end: StepType) -> None:
     np.testing.assert_allclose(values[counts], expected[counts], atol=0.3)
 
 
+def test_actions_of_the_last_row_count_in_the_next_unroll_only(
+    random_unrolls: MakeUnrolls,
+) -> None:
+    """Case 3: action and behaviour of row t are of transition t, and row T begins none."""
+    agent = make()
+    unrolls = random_unrolls(VECTORS, 4, 2, step_type=np.full((4, 2), MID, np.uint8))
+    base = agent.loss(unrolls).loss
+    for row in range(4):
+        changed = (np.arange(4) == row)[:, None]
+        action = tf.where(changed, (unrolls.action + 1) % 5, unrolls.action)
+        policy = tf.where(changed[..., None], unrolls.extras["policy"][..., ::-1], 0.0)
+        other_action = agent.loss(unrolls._replace(action=action)).loss
+        other_policy = agent.loss(unrolls._replace(extras={"policy": policy})).loss
+        if row == 3:
+            zeros = unrolls._replace(extras={"policy": tf.zeros_like(policy)})
+            assert other_action == base
+            assert other_policy == agent.loss(zeros).loss
+        else:
+            assert other_action != base
+
+
+def test_learns_to_answer_what_it_sees() -> None:
+    """Case 3: reward at t + 1 depends on the observation and the action at t and nothing else."""
+    num_classes, length, batch_size, num_updates = 3, 8, 16, 150
+    environment = EnvironmentSpecs(
+        ArraySpec((num_classes,), "float32"), ArraySpec((), "int64", 0, num_classes - 1)
+    )
+    agent = make(environment, discounting=0.5)
+    optimizer = Optimizer(VtraceConfig(learning_rate=2e-3), agent.trainable_variables, num_updates)
+    act = tf.function(agent.act, autograph=False)
+    rng = np.random.default_rng(0)
+
+    @tf.function(autograph=False)
+    def train(unrolls: Unrolls) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            loss = agent.loss(unrolls).loss
+        return optimizer.apply(loss, tape.gradient(loss, agent.trainable_variables)).applied
+
+    def see(action: np.ndarray, reward: np.ndarray) -> StepInputs:
+        wanted = rng.integers(0, num_classes, batch_size)
+        return StepInputs(
+            tf.fill([batch_size], np.uint8(MID)),
+            tf.constant(reward, tf.float32),
+            tf.constant(np.eye(num_classes)[wanted], tf.float32),
+            tf.constant(action),
+        )
+
+    step = see(np.zeros(batch_size, np.int64), np.zeros(batch_size))
+    rewards = []
+    for update in range(num_updates):
+        rows = []
+        for t in range(length + 1):
+            output = act(step, (), tf.constant([update, t]))
+            rows.append(Unrolls(step, output.action, output.extras, ()))
+            if t < length:  # the last row of this unroll is the first of the next
+                correct = output.action == tf.argmax(step.observation, axis=-1)
+                step = see(output.action.numpy(), correct.numpy())
+                rewards.append(np.mean(correct))
+        assert train(specs.map_nest(lambda *parts: tf.stack(parts), *rows))
+    assert np.mean(rewards[: 5 * length]) < 0.6
+    assert np.mean(rewards[-5 * length :]) > 0.9
+
+
 @pytest.mark.parametrize("field", ["reward", "observation", "policy"])
 def test_nan_never_reaches_the_weights(field: str, random_unrolls: MakeUnrolls) -> None:
     """Case 61: a NaN reward or observation, or a logit of minus infinity."""
