@@ -99,12 +99,12 @@ def test_sizes(
 
 def test_commands(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
     monkeypatch.chdir(tmp_path)
-    argv = ["catch", "vtrace", "2", "--seed", "-1", "--reconnect_secs", "7", "--token=a b"]
+    argv = ["catch", "vtrace", "2", "--seed", "5", "--reconnect_secs", "7", "--token=a b"]
     plan = launcher.make_plan(launcher.parse_words(argv), "scratch")
     assert plan.learner.command[:3] == (sys.executable, "-m", "seed_rl")
     learner = plan.learner.command[3:]
     assert learner[:3] == ("--run_mode=learner", "--environment=catch", "--agent=vtrace")
-    for word in ("--num_envs=32", "--env_batch_size=16", "--seed", "-1", "--token=a b"):
+    for word in ("--num_envs=32", "--env_batch_size=16", "--seed", "5", "--token=a b"):
         assert word in learner
     assert "--reconnect_secs" not in learner
     actor = plan.actors[1].command[3:]
@@ -180,3 +180,16 @@ def test_help_needs_nothing_installed() -> None:
     assert result.returncode == 0, result.stderr
     assert result.stdout == launcher.HELP
     assert max(map(len, launcher.HELP.splitlines())) <= 100
+
+
+def test_launcher_needs_no_tensorflow(tmp_path: pathlib.Path) -> None:
+    """It lives as long as the training, beside it: nothing large should lie in its memory."""
+    code = (
+        "import sys; from seed_rl import launcher; "
+        "launcher.make_plan(launcher.parse_words(['catch', 'vtrace', '1']), 'scratch'); "
+        "print('tensorflow' in sys.modules)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert result.stdout.strip() == "False", result.stderr
