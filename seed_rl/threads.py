@@ -29,7 +29,8 @@ class ThreadGroup:
                 pass
             except BaseException as error:
                 with self._lock:
-                    self._failure = self._failure or error
+                    if self._failure is None:
+                        self._failure = error
                 self.stop.set()
 
         thread = threading.Thread(target=run, name=name, daemon=True)
