@@ -1,0 +1,48 @@
+"""Names of games, as people write them, and what a game's ROM tells."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import re
+
+import ale_py
+import ale_py.roms
+import gymnasium
+
+
+@functools.cache
+def _roms() -> dict[str, str]:
+    """ROM names by what they are without case and underscores: 'ms_pacman' by 'mspacman'.
+
+    Of ALE's ROMs, those that have a game for one player: loading another ends the process.
+    """
+    single_player = {
+        spec.kwargs["game"] for name, spec in gymnasium.registry.items() if name.startswith("ALE/")
+    }
+    return {rom.replace("_", ""): rom for rom in sorted(single_player)}
+
+
+def rom_of(game: str) -> str:
+    """The ROM of 'Pong', 'pong', 'PongNoFrameskip-v4' or 'ALE/Pong-v5': 'pong'.
+
+    An id says which game only: frame skips and sticky actions have options of their own.
+    """
+    key = re.sub(r"^ALE/|(Deterministic|NoFrameskip)?-v\d+$", "", game).replace("_", "").lower()
+    if key in _roms():
+        return _roms()[key]
+    close = difflib.get_close_matches(key, _roms(), n=3) or list(_roms())
+    raise ValueError(
+        f"--game={game} is no Atari game; {'did you mean' if len(close) <= 3 else 'wanted'} "
+        f"{' or '.join(_roms()[name] for name in close)}?"
+    )
+
+
+@functools.cache
+def num_minimal_actions(rom: str) -> int:
+    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
+    ale = ale_py.ALEInterface()
+    path = ale_py.roms.get_rom_path(rom)
+    assert path is not None, rom
+    ale.loadROM(path)
+    return len(ale.getMinimalActionSet())
