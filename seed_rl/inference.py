@@ -151,7 +151,7 @@ class Inference:
             ]
         env_ids[rows:size] = self._num_envs
         step_type[rows:size] = StepType.FIRST
-        self._calls += 1
+        self._calls = (self._calls + 1) % 2**31  # a seed is an int32
         action, extras, state, prev_action = self._act(
             tf.constant(env_ids[:size]),
             tf.constant(step_type[:size]),
