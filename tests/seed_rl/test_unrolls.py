@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import itertools
 import threading
 import time
 from collections.abc import Callable
@@ -121,7 +122,7 @@ def test_restart_drops_the_unroll_in_progress_of_these_environments_only(stagger
     assert recorder.unrolls[1][before[1]] == list(range(first, first + length + 1))
     for env_id in (0, 2):
         unrolls = recorder.unrolls[env_id]
-        for one, other in zip(unrolls, unrolls[1:], strict=False):
+        for one, other in itertools.pairwise(unrolls):
             assert one[-1] == other[0]
 
 
@@ -406,7 +407,7 @@ def test_an_unroll_starts_with_the_state_in_which_the_one_before_ended() -> None
     compared = 0
     for unrolls in result.unrolls:
         assert all((leaf == 0).all() for leaf in specs.flatten(unrolls[0].state))
-        for unroll, following in zip(unrolls, unrolls[1:], strict=False):
+        for unroll, following in itertools.pairwise(unrolls):
             state = unroll.state
             for t in range(LENGTH):
                 step = specs.map_nest(lambda leaf, t=t: tf.constant(leaf[t : t + 1]), unroll.step)
