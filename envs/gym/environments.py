@@ -99,7 +99,11 @@ class GymEnvironments:
             return env.reset()
         if "seed" in inspect.signature(env.reset).parameters:
             return env.reset(seed=seed)
-        self._warn_once("seed", f"{env} can't be seeded: it has no seed() and no reset(seed=...)")
+        self._warn_once(
+            "seed",
+            f"environments of class {type(env).__name__} are not seeded: they have neither "
+            "reset(seed=...) nor seed()",
+        )
         return env.reset()
 
     def _has_info(self, result: Any) -> bool:
@@ -168,9 +172,12 @@ class GymEnvironments:
                         "quicker if step() and reset() return what observation_space says",
                     )
                 return cast
+        seen = f"{array.dtype.name}{list(array.shape)}"
+        if array.size and array.dtype.kind in "biuf":
+            seen += f" from {array.min()} to {array.max()}"
         raise ValueError(
             f"environment {self._env_ids[i]}: {self._fields[leaf]}: wanted {spec}, as "
-            f"observation_space says, saw {ArraySpec(array.shape, array.dtype.name)}"
+            f"observation_space says, saw {seen}"
         )
 
     def _warn_once(self, subject: str, message: str) -> None:
