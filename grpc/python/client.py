@@ -9,7 +9,7 @@ import queue
 import socket
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import grpc
@@ -95,7 +95,6 @@ class Client:
         self._call: Any = None
         self._step_layout: Layout | None = None
         self._action_layout: Layout | None = None
-        self._lease = ""
         self._closed = threading.Event()
         self._deadline = float("inf")  # of the answer that is waited for
 
@@ -136,6 +135,8 @@ class Client:
           Refused: the learner's words.
           Disconnected: the learner can't be reached.
         """
+        if self._call is not None:
+            raise RuntimeError("a client joins once")
         request = JoinRequest(
             first_env_id=first_env_id,
             num_envs=num_envs,
@@ -144,14 +145,15 @@ class Client:
             action_layout=action_layout.to_json(),
             previous_lease=previous_lease,
         )
-        self._lease = self._ask(request, timeout_secs).lease
+        lease = self._ask(request, timeout_secs).lease
         self._step_layout, self._action_layout = step_layout, action_layout
         self._call = self._channel.stream_stream(protocol.ACT)(
             iter(self._requests.get, None),
-            metadata=(*self._metadata, (protocol.LEASE_KEY, self._lease)),
+            metadata=(*self._metadata, (protocol.LEASE_KEY, lease)),
         )
         threading.Thread(target=self._watch, name="grpc deadline", daemon=True).start()
-        return self._lease
+        self._receive(self._await_opening, timeout_secs)
+        return lease
 
     def act(
         self, columns: Sequence[np.ndarray], timeout_secs: float = float("inf")
@@ -172,21 +174,8 @@ class Client:
         """
         if self._call is None or self._step_layout is None or self._action_layout is None:
             raise RuntimeError("join before acting")
-        message = self._step_layout.encode(columns)
-        self._deadline = time.monotonic() + timeout_secs
-        self._requests.put(message)
-        try:
-            answer = next(self._call)
-        except StopIteration:
-            self._raise_end()
-        except grpc.RpcError as error:
-            if error.code() == _Code.CANCELLED and time.monotonic() >= self._deadline:
-                raise Disconnected(
-                    f"the learner at {self._address} didn't answer within {timeout_secs:g} s"
-                ) from None
-            raise self._explain(error) from None
-        finally:
-            self._deadline = float("inf")
+        self._requests.put(self._step_layout.encode(columns))
+        answer = self._receive(self._call.__next__, timeout_secs)
         actions = self._action_layout.decode(answer)
         if len(actions[0]) != len(columns[0]):
             raise Disconnected(
@@ -212,6 +201,27 @@ class Client:
             raise self._explain(error) from None
         return response
 
+    def _await_opening(self) -> None:
+        headers = self._call.initial_metadata() or ()
+        if not any(key == protocol.LEASE_KEY for key, _ in headers):
+            next(self._call)  # raises what ended the stream
+
+    def _receive(self, wait: Callable[[], Any], timeout_secs: float) -> Any:
+        """What `wait` gets from the stream, or its end as an exception."""
+        self._deadline = time.monotonic() + timeout_secs
+        try:
+            return wait()
+        except StopIteration:
+            raise self._explain_end() from None
+        except grpc.RpcError as error:
+            if error.code() == _Code.CANCELLED and time.monotonic() >= self._deadline:
+                raise Disconnected(
+                    f"the learner at {self._address} didn't answer within {timeout_secs:g} s"
+                ) from None
+            raise self._explain(error) from None
+        finally:
+            self._deadline = float("inf")
+
     def _explain(self, error: Any) -> Exception:
         code, details = error.code(), error.details()
         if code == _Code.ALREADY_EXISTS:
@@ -220,10 +230,10 @@ class Client:
             return Refused(details)
         return Disconnected(f"no connection to the learner at {self._address}: {details}")
 
-    def _raise_end(self) -> None:
+    def _explain_end(self) -> Exception:
         if any(key == protocol.FINISHED_KEY for key, _ in self._call.trailing_metadata() or ()):
-            raise Finished("the training is over")
-        raise Disconnected(f"the learner at {self._address} ended the stream")
+            return Finished("the training is over")
+        return Disconnected(f"the learner at {self._address} ended the stream")
 
     def _watch(self) -> None:
         # grpcio's streams know no deadline of a single answer.

@@ -26,6 +26,9 @@ def channel_options(keepalive_secs: float) -> list[tuple[str, int]]:
         ("grpc.max_receive_message_length", -1),
         ("grpc.keepalive_time_ms", keepalive_ms),
         ("grpc.keepalive_timeout_ms", keepalive_ms),
+        # Of pings that gRPC sends for reasons of its own, which stand in for keepalive's: a minute
+        # where it isn't said.
+        ("grpc.http2.ping_timeout_ms", keepalive_ms),
         ("grpc.keepalive_permit_without_calls", 1),
         # An idle stream is pinged as long as it is idle, and no ping is too many.
         ("grpc.http2.max_pings_without_data", 0),

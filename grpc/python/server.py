@@ -27,10 +27,13 @@ _KEEPALIVE_SECS = 10.0  # twice this, and a silent peer is dropped
 _TICK_SECS = 0.5
 _WARN_OF_SILENCE_SECS = 30.0
 _CLOSE_SECS = 1.0  # given to clients to read how their stream ended
+_GOODBYE_SECS = 0.05
 _MAX_DETAILS = 4000  # a status has to fit into HTTP/2 headers, of which 8 KiB are sure to pass
 
 _log = logging.getLogger(__name__)
 _Code = grpc.StatusCode
+# Nobody's mistake: the actor comes again.
+_PASSING = {_Code.ABORTED, _Code.NOT_FOUND, _Code.UNAVAILABLE}
 
 
 class _Refused(Exception):
@@ -228,7 +231,8 @@ class Server:
                 self._check_token(context)
                 return await handler(request, context)
             except _Refused as refused:
-                _log.warning("refused %s: %s", _peer(context), refused.details)
+                if refused.code not in _PASSING:
+                    _log.warning("refused %s: %s", _peer(context), refused.details)
                 await context.abort(refused.code, refused.details)
 
         return handle
@@ -328,6 +332,8 @@ class Server:
         _log.info("%s joined", lease)
         end = "lost %s: its connection broke, or it stopped answering"
         try:
+            # Tells the actor that from now on its environments are waited for.
+            await context.send_initial_metadata(((protocol.LEASE_KEY, lease.id),))
             await self._exchange(call, context)
             end = "%s left"
         except asyncio.CancelledError:
@@ -358,6 +364,8 @@ class Server:
         while True:
             message = await context.read()
             if message is grpc.aio.EOF:
+                # A broken connection looks like a goodbye at first, then cancels this.
+                await asyncio.sleep(_GOODBYE_SECS)
                 return
             stream.answer = answer = self._loop.create_future()
             try:
