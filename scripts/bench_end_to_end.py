@@ -60,12 +60,9 @@ def _megabytes(process: psutil.Process) -> float:
 
 def measure(config: BenchConfig) -> dict[str, Any]:
     """One run of variant A with the learner in this process and actors in their own."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     from seed_rl import devices
     from seed_rl.agents import registry as agents
     from seed_rl.envs import registry as environments
-    from seed_rl.experiment import Experiment
-    from seed_rl.learner import Learner
 
     environment_class = environments.load(config.environment).Config
     agent_class = agents.load(config.agent).Config
@@ -83,7 +80,10 @@ def measure(config: BenchConfig) -> dict[str, Any]:
             environment_class,
             agent_class,
         )
-        devices.configure_threads(learner_config.intra_op_threads, learner_config.inter_op_threads)
+        devices.start_tensorflow(learner_config.intra_op_threads, learner_config.inter_op_threads)
+        from seed_rl.experiment import Experiment
+        from seed_rl.learner import Learner
+
         experiment = Experiment(
             config.environment, environment_config, config.agent, agent_config, 0
         )

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import os
 import signal
 import sys
 import threading
 from typing import Any
 
-from seed_rl import flags
+from seed_rl import devices, flags
 from seed_rl.config import LearnerConfig, option
 from seed_rl.errors import UserError, as_user_error
 
@@ -34,7 +33,6 @@ class ActorMode:
 
 
 def _run_learner(selection: Selection, argv: list[str]) -> None:
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     from seed_rl.agents import registry as agents
     from seed_rl.envs import registry as environments
     from seed_rl.experiment import Experiment
@@ -52,10 +50,9 @@ def _run_learner(selection: Selection, argv: list[str]) -> None:
     )
     stop = _stop_on_signals()
 
-    from seed_rl import devices
+    devices.start_tensorflow(config.intra_op_threads, config.inter_op_threads)
     from seed_rl.learner import Learner
 
-    devices.configure_threads(config.intra_op_threads, config.inter_op_threads)
     with as_user_error(OSError):  # an address in use, a folder that cannot be written
         learner = Learner(experiment, config)
     _logger.info("serving %d environments at %s", config.num_envs, learner.address)
@@ -103,6 +100,7 @@ def main(argv: list[str]) -> int:
     logging.basicConfig(
         level=logging.INFO, format="%(levelname).1s %(asctime)s %(message)s", datefmt="%H:%M:%S"
     )
+    logging.getLogger("absl").setLevel(logging.WARNING)  # where TensorFlow tells of its internals
     asks_help = [word for word in argv if word.lstrip("-") in ("help", "helpfull", "h")]
     try:
         (selection,) = flags.parse(

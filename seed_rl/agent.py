@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
-
-import tensorflow as tf
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from seed_rl.specs import Nest
 from seed_rl.types import StepInputs, Unrolls
+
+if TYPE_CHECKING:  # so that reading flags needs no TensorFlow
+    import tensorflow as tf
 
 
 class ActOutput(NamedTuple):

@@ -1,22 +1,57 @@
-"""Sets TensorFlow up for the machine. Call before anything computes."""
+"""Starts TensorFlow on this machine. Call it before anything else imports TensorFlow."""
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
+import sys
+import tempfile
+from collections.abc import Iterator
 
-import tensorflow as tf
+_logger = logging.getLogger(__name__)
 
 
-def configure_threads(intra_op: int, inter_op: int) -> None:
-    """Threads within an operation and between operations; -1 chooses for this machine.
+def start_tensorflow(intra_op_threads: int = -1, inter_op_threads: int = -1) -> None:
+    """Imports TensorFlow, sets its threads and finds its devices.
 
-    On two cores or fewer, inference and training are the parallelism, and threads within an
-    operation only get in their way.
+    Threads within an operation and between operations: -1 chooses for this machine. On two cores
+    or fewer, inference and training are the parallelism, and threads within an operation only get
+    in their way.
+
+    TensorFlow's C++ code greets with a page of notes that no log level silences. One line of ours
+    stands for them, unless TF_CPP_MIN_LOG_LEVEL is set or the start fails.
     """
     small = (os.cpu_count() or 1) <= 2
-    if intra_op < 0:
-        intra_op = 1 if small else 0
-    if inter_op < 0:
-        inter_op = 2 if small else 0
-    tf.config.threading.set_intra_op_parallelism_threads(intra_op)
-    tf.config.threading.set_inter_op_parallelism_threads(inter_op)
+    with _without_greeting():
+        import tensorflow as tf
+
+        tf.config.threading.set_intra_op_parallelism_threads(
+            (1 if small else 0) if intra_op_threads < 0 else intra_op_threads
+        )
+        tf.config.threading.set_inter_op_parallelism_threads(
+            (2 if small else 0) if inter_op_threads < 0 else inter_op_threads
+        )
+        devices = tf.config.list_logical_devices()
+    names = ", ".join(device.name.removeprefix("/device:") for device in devices)
+    _logger.info("TensorFlow %s on %s", tf.__version__, names)
+
+
+@contextlib.contextmanager
+def _without_greeting() -> Iterator[None]:
+    if "TF_CPP_MIN_LOG_LEVEL" in os.environ:
+        yield
+        return
+    sys.stderr.flush()
+    stderr = os.dup(2)
+    with tempfile.TemporaryFile() as notes:
+        os.dup2(notes.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            notes.seek(0)
+            os.write(stderr, notes.read())
+            raise
+        finally:
+            os.dup2(stderr, 2)
+            os.close(stderr)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from seed_rl import flags, specs
+from seed_rl import devices, flags, specs
 from seed_rl.config import option, require_seed
 from seed_rl.errors import UserError
 from seed_rl.metrics import Episode, EpisodeTracker
@@ -161,7 +161,7 @@ def main(argv: list[str]) -> int:
             print(flags.usage(EvaluateConfig))
             return 0
         (config,) = flags.parse(argv, EvaluateConfig)
-        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+        devices.start_tensorflow()
 
         def show(count: int, episode_return: float) -> None:
             print(f"episode {count}/{config.episodes}: return {episode_return:g}", flush=True)

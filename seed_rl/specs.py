@@ -116,13 +116,14 @@ def from_json(value: Any) -> Nest:
     raise ValueError(f"wanted 'array', 'dict' or 'tuple', saw {value!r}")
 
 
-def _spec_from_json(shape: list[Any], dtype: str, bounds: dict[str, Any]) -> ArraySpec:
+def _spec_from_json(shape: list[Any], dtype: str, bounds: dict[Any, Any]) -> ArraySpec:
     if not all(type(size) is int for size in shape):
         raise ValueError(f"wanted sizes as integers, saw {shape}")
     if not (bounds.keys() <= {"minimum", "maximum"}) or not all(
         type(bound) in (int, float) for bound in bounds.values()
     ):
         raise ValueError(f"wanted at most a minimum and a maximum, as numbers, saw {bounds}")
+    kind: str
     try:
         kind = np.dtype(dtype).kind
     except TypeError:
