@@ -279,6 +279,7 @@ def test_transitions_are_never_written_to_again():
     for action in random_actions(50, 3):
         kept.append((rows, [np.copy(leaf) for leaf in rows]))
         rows = environments.step(action)
+    environments.reset()
     environments.close()
     for rows, copies in kept:
         for leaf, copy in zip(rows, copies, strict=True):
