@@ -101,7 +101,7 @@ def compare(
     for call in calls.values():
         call()
         call()
-    rounds = []
+    rounds: list[list[tuple[float, float]]] = []
     end = time.perf_counter() + seconds
     while len(rounds) < 3 or time.perf_counter() < end:
         row = []

@@ -9,6 +9,7 @@ import tensorflow as tf
 from seed_rl import specs
 from seed_rl.agents.networks import torsos
 from seed_rl.agents.networks.layers import random_kernel
+from seed_rl.agents.vtrace.config import VtraceConfig
 from seed_rl.specs import ArraySpec, Nest
 
 IMAGE = ArraySpec((84, 84, 4), "uint8", 0, 255)
@@ -65,6 +66,11 @@ def test_pixels_are_scaled_to_1() -> None:
     white = tf.fill([1, 84, 84, 4], 255.0)
     seen = convolution(white, torsos._PIXEL_SCALE)[0, 0, 0]
     np.testing.assert_allclose(seen, tf.reduce_sum(kernel, axis=[0, 1, 2]), rtol=1e-4, atol=1e-4)
+
+
+def test_every_torso_is_an_option() -> None:
+    field = VtraceConfig.__dataclass_fields__["network"]
+    assert field.metadata["choices"] == ("auto", *torsos.NAMES)
 
 
 def test_auto_chooses_by_observation() -> None:
