@@ -16,7 +16,7 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 
 from seed_rl.agents import registry
-from seed_rl.devices import configure_threads
+from seed_rl.devices import start_tensorflow
 from seed_rl.specs import ArraySpec, EnvironmentSpecs
 
 
@@ -71,7 +71,7 @@ def parser(description: str, default_variants: Sequence[str]) -> argparse.Argume
 
 def start(arguments: argparse.Namespace) -> tuple[EnvironmentSpecs, int]:
     """Sets TensorFlow's threads; the specs of single frames, and how many are stacked."""
-    configure_threads(arguments.intra_op, arguments.inter_op)
+    start_tensorflow(arguments.intra_op, arguments.inter_op)
     height, width, num_frames = (int(size) for size in arguments.image.split("x"))
     image = ArraySpec((height, width), "uint8", 0, 255)
     return EnvironmentSpecs(image, ArraySpec((), "int64", 0, arguments.actions - 1)), num_frames
