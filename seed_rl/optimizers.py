@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import keras
 import tensorflow as tf
@@ -34,9 +34,13 @@ class Optimizer(tf.Module):
             )
         if total_updates < 1:
             raise ValueError(f"total_updates: wanted at least 1, saw {total_updates}")
-        rate: Any = config.learning_rate
-        if config.learning_rate_decay:
-            rate = keras.optimizers.schedules.PolynomialDecay(rate, total_updates, 0.0)
+        # A rate that stays is a schedule, too. As a number it would be a variable, which a
+        # checkpoint sets back to what it was.
+        rate = keras.optimizers.schedules.PolynomialDecay(
+            config.learning_rate,
+            total_updates,
+            0.0 if config.learning_rate_decay else config.learning_rate,
+        )
         if config.optimizer == "adam":
             self._optimizer = keras.optimizers.Adam(rate, epsilon=config.adam_epsilon)
         else:
