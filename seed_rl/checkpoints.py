@@ -5,16 +5,21 @@ from __future__ import annotations
 import collections
 import logging
 import os
+import re
+import shutil
 from collections.abc import Mapping
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from seed_rl.errors import UserError
 
 _logger = logging.getLogger(__name__)
-_VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
+_INDEX = ".index"
+_INDEX_NAME = re.compile(r"ckpt-(\d+)\.index")
+_UNFINISHED = "unfinished"
 
 
 class CheckpointError(UserError):
@@ -26,20 +31,48 @@ class DamagedCheckpointError(CheckpointError):
 
 
 class Checkpoints:
-    """The numbered checkpoints of one run. Files appear whole or not at all.
+    """The numbered checkpoints of one run. Each is there whole, or its number is not there.
 
-    `parts` are trackable objects by name, all of whose variables exist.
+    `parts` are trackable objects by name, all of whose variables exist. A variable that several
+    parts hold is saved as the first one's.
     """
 
+    # Variables are saved by their paths from the part that they belong to. tf.train.Checkpoint
+    # would name a weight by its shortest path from the top, which may well be the optimizer's list
+    # of what it updates; an agent by itself would then find only some of its weights.
     def __init__(self, directory: str, parts: Mapping[str, Any], max_to_keep: int = 3) -> None:
+        if set(directory) & set("[\\"):
+            raise CheckpointError(
+                f"{directory} has a '[' or a backslash in its name, so that TensorFlow would not "
+                "find the checkpoints in it again; choose another --logdir"
+            )
         self._directory = directory
+        self._max_to_keep = max_to_keep
         self._parts = frozenset(parts)
-        self._checkpoint = tf.train.Checkpoint(**parts)
-        self._manager = tf.train.CheckpointManager(self._checkpoint, directory, max_to_keep)
+        self._variables: dict[str, tf.Variable] = {}
+        seen: set[int] = set()
+        for name, part in parts.items():
+            self._variables |= _variables(name, part, seen)
 
     def save(self, number: int) -> str:
-        path: str = self._manager.save(checkpoint_number=number)
-        return path
+        """Saves, deletes what is older than the newest few, and returns the checkpoint's path."""
+        unfinished = os.path.join(self._directory, _UNFINISHED)
+        shutil.rmtree(unfinished, ignore_errors=True)  # left by a process that was killed
+        os.makedirs(unfinished)
+        tf.raw_ops.SaveV2(
+            prefix=os.path.join(unfinished, f"ckpt-{number}"),
+            tensor_names=list(self._variables),
+            shape_and_slices=[""] * len(self._variables),
+            tensors=[variable.read_value() for variable in self._variables.values()],
+        )
+        # Its index, without which it is not there, comes last and goes first.
+        for name in sorted(os.listdir(unfinished), key=lambda name: name.endswith(_INDEX)):
+            os.replace(os.path.join(unfinished, name), os.path.join(self._directory, name))
+        os.rmdir(unfinished)
+        older = [path for found, path in self._found() if found <= number]
+        for path in older[self._max_to_keep :]:
+            self._delete(path)
+        return older[0]
 
     def restore_latest(self) -> str | None:
         """Restores the newest checkpoint that is whole; None where there is none at all.
@@ -48,7 +81,7 @@ class Checkpoints:
         and where a whole one does not match our variables: that is another network, and an older
         checkpoint would not help.
         """
-        paths = self._paths()
+        paths = [path for _, path in self._found()]
         for path in paths:
             try:
                 self.restore(path)
@@ -68,62 +101,74 @@ class Checkpoints:
         The checkpoint may have further parts: an agent alone is restored from that of a whole run.
         Raises DamagedCheckpointError, or CheckpointError with the names that do not match.
         """
-        wanted = self._variables()
+        if not os.path.isfile(path + _INDEX):
+            raise CheckpointError(
+                f"there is no checkpoint {path}: wanted logdir/checkpoints/ckpt-N, where "
+                f"ckpt-N{_INDEX} is one of the files there"
+            )
         saved = {
-            name: shape
-            for name, shape in _saved_variables(path).items()
+            name: value
+            for name, value in _read(path).items()
             if name.partition("/")[0] in self._parts
         }
-        if saved != wanted:
-            raise CheckpointError(_mismatch(path, saved, wanted))
-        self._checkpoint.restore(path).assert_existing_objects_matched().expect_partial()
+        saved_specs = {name: _describe(value) for name, value in saved.items()}
+        wanted_specs = {name: _describe(variable) for name, variable in self._variables.items()}
+        if saved_specs != wanted_specs:
+            raise CheckpointError(_mismatch(path, saved_specs, wanted_specs))
+        for name, variable in self._variables.items():
+            variable.assign(saved[name])
 
-    def _paths(self) -> list[str]:
-        """Checkpoints from newest to oldest, also where the manager's own list was lost."""
-        indices = tf.io.gfile.glob(os.path.join(self._directory, "ckpt-*.index"))
-        numbered = [(int(path[:-6].rpartition("-")[2]), path[:-6]) for path in indices]
-        return [path for _, path in sorted(numbered, reverse=True)]
+    def _found(self) -> list[tuple[int, str]]:
+        """Numbers and paths of the checkpoints, from newest to oldest."""
+        if not os.path.isdir(self._directory):
+            return []
+        matches = map(_INDEX_NAME.fullmatch, os.listdir(self._directory))
+        numbers = sorted((int(match[1]) for match in matches if match), reverse=True)
+        return [(number, os.path.join(self._directory, f"ckpt-{number}")) for number in numbers]
 
-    def _variables(self) -> dict[str, list[int]]:
-        """Names and shapes of our variables as a checkpoint has them: by the shortest path."""
-        view = tf.train.TrackableView(self._checkpoint)
-        names = {}
-        seen = {id(self._checkpoint)}
-        todo = collections.deque([("", self._checkpoint)])
-        while todo:
-            prefix, node = todo.popleft()
-            for name, child in view.children(node).items():
-                if id(child) in seen:
-                    continue
-                seen.add(id(child))
-                if isinstance(child, (tf.Variable, keras.Variable)):
-                    names[prefix + name] = list(child.shape)
-                todo.append((prefix + name + "/", child))
-        names.pop("save_counter", None)  # the checkpoint's own, made by its first save
-        return names
+    def _delete(self, path: str) -> None:
+        os.remove(path + _INDEX)
+        for name in os.listdir(self._directory):
+            if name.startswith(os.path.basename(path) + ".data-"):
+                os.remove(os.path.join(self._directory, name))
 
 
-def _saved_variables(path: str) -> dict[str, list[int]]:
-    """Names and shapes of the variables in a checkpoint, all of whose data is read once.
+def _variables(part_name: str, part: Any, seen: set[int]) -> dict[str, tf.Variable]:
+    """The part's variables that are not `seen` yet, by their shortest paths from it."""
+    view = tf.train.TrackableView(part)
+    variables = {}
+    todo = collections.deque([(part_name, part)])
+    while todo:
+        path, node = todo.popleft()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, keras.Variable):
+            variables[path] = node.value
+        elif isinstance(node, tf.Variable):
+            variables[path] = node
+        todo.extend((f"{path}/{name}", child) for name, child in view.children(node).items())
+    return variables
+
+
+def _read(path: str) -> dict[str, np.ndarray]:
+    """Names and values of all variables in a checkpoint.
 
     Raises DamagedCheckpointError where that fails: TensorFlow checks a checksum on every read.
     """
     try:
         reader = tf.train.load_checkpoint(path)
-        shapes = reader.get_variable_to_shape_map()
-        for name in shapes:
-            reader.get_tensor(name)
+        return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
     # What TensorFlow raises depends on where the file is cut.
     except (tf.errors.OpError, IndexError, ValueError, RuntimeError) as error:
         raise DamagedCheckpointError(f"checkpoint {path} is damaged: {error}") from error
-    return {
-        name.removesuffix(_VALUE): list(shape)
-        for name, shape in shapes.items()
-        if name.endswith(_VALUE) and name != "save_counter" + _VALUE
-    }
 
 
-def _mismatch(path: str, saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
+def _describe(value: Any) -> str:
+    return f"{tf.as_dtype(value.dtype).name}{list(value.shape)}"
+
+
+def _mismatch(path: str, saved: Mapping[str, str], wanted: Mapping[str, str]) -> str:
     lines = [f"checkpoint {path} is of another network or optimizer:"]
     for name in sorted(saved.keys() | wanted.keys()):
         if saved.get(name) != wanted.get(name):
