@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -81,28 +80,14 @@ def evaluate(
     config: EvaluateConfig, on_episode: Callable[[int, float], None] | None = None
 ) -> Evaluation:
     """Plays the episodes; calls `on_episode(episodes so far, return)` after each."""
-    import tensorflow as tf
-
-    from seed_rl.checkpoints import CheckpointError, Checkpoints
-    from seed_rl.experiment import CHECKPOINT_FOLDER, Experiment
+    from seed_rl.experiment import load_trained
     from seed_rl.inference import Inference
 
-    experiment = Experiment.read(config.logdir)
-    agent, environment_specs = experiment.make_agent(), experiment.environment_specs()
-    frames = tf.Variable(0, dtype=tf.int64, trainable=False)
-    checkpoints = Checkpoints(
-        os.path.join(config.logdir, CHECKPOINT_FOLDER), {"agent": agent, "frames": frames}
-    )
-    if config.checkpoint:
-        checkpoints.restore(config.checkpoint)
-    checkpoint = config.checkpoint or checkpoints.restore_latest()
-    if checkpoint is None:
-        raise CheckpointError(f"{config.logdir} has no checkpoint yet: train a little longer")
-
+    agent, experiment, frames, checkpoint = load_trained(config.logdir, config.checkpoint)
     num_envs = min(config.num_envs, config.episodes)
     inference = Inference(
         agent,
-        environment_specs,
+        experiment.environment_specs(),
         num_envs,
         num_envs,
         experiment.num_stacked_frames,
@@ -118,7 +103,7 @@ def evaluate(
     return Evaluation(
         returns=[episode.episode_return for episode in episodes],
         lengths=[episode.length for episode in episodes],
-        frames=int(frames),
+        frames=frames,
         checkpoint=checkpoint,
         protocol=experiment.family.describe(experiment.environment_config),
     )

@@ -6,20 +6,23 @@ import dataclasses
 import json
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
+
+import tensorflow as tf
 
 from seed_rl.agent import Agent
 from seed_rl.agents import registry as agents
+from seed_rl.checkpoints import CheckpointError, Checkpoints
 from seed_rl.envs import registry as environments
 from seed_rl.envs.environment import Family
-from seed_rl.errors import UserError
+from seed_rl.errors import UserError, as_user_error
 from seed_rl.frame_stack import stacked_spec
 from seed_rl.specs import EnvironmentSpecs
 
 CONFIG_FILE = "config.json"
 CHECKPOINT_FOLDER = "checkpoints"
-# Made by the launcher before the learner starts.
-_FOREIGN_BUT_FINE = frozenset({"logs"})
+# The launcher's folder, made before the learner starts, and what a start that was killed leaves.
+_FOREIGN_BUT_FINE = frozenset({"logs", CONFIG_FILE + ".new"})
 
 
 class LogdirError(UserError):
@@ -49,15 +52,21 @@ class Experiment:
         return getattr(self.environment_config, "num_stacked_frames", 1)
 
     def environment_specs(self) -> EnvironmentSpecs:
-        return self.family.specs(self.environment_config)
+        """Raises UserError where the settings make no environment."""
+        with as_user_error(ValueError, ImportError):
+            return self.family.specs(self.environment_config)
 
     def make_agent(self) -> Agent:
-        """The agent with fresh weights, for observations as the learner stacks them."""
+        """The agent with fresh weights, for observations as the learner stacks them.
+
+        Raises UserError where the settings make no agent for these environments.
+        """
         single = self.environment_specs()
-        seen = EnvironmentSpecs(
-            stacked_spec(single.observation, self.num_stacked_frames), single.action
-        )
-        return agents.load(self.agent).make(self.agent_config, seen, self.seed)
+        with as_user_error(ValueError):
+            seen = EnvironmentSpecs(
+                stacked_spec(single.observation, self.num_stacked_frames), single.action
+            )
+            return agents.load(self.agent).make(self.agent_config, seen, self.seed)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -84,8 +93,10 @@ class Experiment:
         path = os.path.join(logdir, CONFIG_FILE)
         if not os.path.exists(path):
             raise LogdirError(f"{logdir} has no {CONFIG_FILE}: no learner has run there")
-        with open(path, encoding="utf-8") as file:
-            return Experiment.from_json(json.load(file))
+        try:
+            return Experiment.from_json(_read_config(path))
+        except (KeyError, TypeError, ValueError, ImportError) as error:
+            raise LogdirError(f"the settings in {path} can't be used: {error}") from error
 
     def open_logdir(self, logdir: str) -> list[str]:
         """Makes `logdir` this experiment's, or finds that it is already.
@@ -97,8 +108,7 @@ class Experiment:
         path = os.path.join(logdir, CONFIG_FILE)
         changes: list[str] = []
         if os.path.exists(path):
-            with open(path, encoding="utf-8") as file:
-                before, now = _settings(json.load(file)), _settings(self.to_json())
+            before, now = _settings(_read_config(path)), _settings(self.to_json())
             for name in sorted(before.keys() | now.keys()):
                 if before.get(name) == now.get(name):
                     continue
@@ -120,6 +130,44 @@ class Experiment:
             file.write("\n")
         os.replace(path + ".new", path)
         return changes
+
+
+class TrainedAgent(NamedTuple):
+    agent: Agent
+    experiment: Experiment
+    frames: int  # environment frames that it has been trained on
+    checkpoint: str
+
+
+def load_trained(logdir: str, checkpoint: str = "") -> TrainedAgent:
+    """The agent that was trained in `logdir`, with the weights of its newest whole checkpoint.
+
+    `checkpoint` chooses another one, logdir/checkpoints/ckpt-N. Raises UserError where there is
+    none, or where one of the agent's variables is not in it.
+    """
+    experiment = Experiment.read(logdir)
+    agent = experiment.make_agent()
+    frames = tf.Variable(0, dtype=tf.int64, trainable=False)
+    checkpoints = Checkpoints(
+        os.path.join(logdir, CHECKPOINT_FOLDER), {"agent": agent, "frames": frames}
+    )
+    if checkpoint:
+        checkpoints.restore(checkpoint)
+    path = checkpoint or checkpoints.restore_latest()
+    if path is None:
+        raise CheckpointError(f"{logdir} has no checkpoint yet: train a little longer")
+    return TrainedAgent(agent, experiment, int(frames), path)
+
+
+def _read_config(path: str) -> dict[str, Any]:
+    with open(path, encoding="utf-8") as file:
+        try:
+            value = json.load(file)
+        except ValueError as error:
+            raise LogdirError(f"{path} is damaged, it is no JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise LogdirError(f"{path} is damaged: wanted a JSON object, saw {value!r}")
+    return value
 
 
 def _settings(value: Any, prefix: str = "") -> dict[str, Any]:
