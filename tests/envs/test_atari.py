@@ -163,6 +163,7 @@ def test_the_cap_counts_frames(repeats, steps):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_a_game_that_never_ends_is_cut_off_at_108000_frames():
     """Case 93: nobody dies in Montezuma's Revenge who doesn't move."""
     environments = atari.make(atari.Config(game="MontezumaRevenge"), [0], seed=0)
