@@ -35,7 +35,6 @@ class ActorMode:
 def _run_learner(selection: Selection, argv: list[str]) -> None:
     from seed_rl.agents import registry as agents
     from seed_rl.envs import registry as environments
-    from seed_rl.experiment import Experiment
 
     with as_user_error(ValueError, ImportError):
         environment_class = environments.load(selection.environment).Config
@@ -45,14 +44,14 @@ def _run_learner(selection: Selection, argv: list[str]) -> None:
     )
     if not config.logdir:
         raise UserError("--logdir is empty, wanted the folder to keep this run in")
+    stop = _stop_on_signals()
+    devices.start_tensorflow(config.intra_op_threads, config.inter_op_threads)
+    from seed_rl.experiment import Experiment
+    from seed_rl.learner import Learner
+
     experiment = Experiment(
         selection.environment, environment_config, selection.agent, agent_config, config.seed
     )
-    stop = _stop_on_signals()
-
-    devices.start_tensorflow(config.intra_op_threads, config.inter_op_threads)
-    from seed_rl.learner import Learner
-
     with as_user_error(OSError):  # an address in use, a folder that cannot be written
         learner = Learner(experiment, config)
     _logger.info("serving %d environments at %s", config.num_envs, learner.address)

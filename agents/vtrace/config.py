@@ -21,7 +21,7 @@ class VtraceConfig(OptimizerConfig):
     rho_bar: float = option(1.0, "Clips the importance weights that scale temporal differences.")
     c_bar: float = option(1.0, "Clips the importance weights of the trace.")
     pg_rho_bar: float = option(1.0, "Clips the importance weights of the policy gradient.")
-    entropy_cost: float = option(0.01, "Weight of the policy's entropy, which is raised.")
+    entropy_cost: float = option(0.001, "Weight of the policy's entropy, which is raised.")
     baseline_cost: float = option(0.5, "Weight of the baseline's loss.")
     kl_cost: float = option(0.0, "Weight of the KL divergence of the policy from the acting one.")
     max_abs_reward: float = option(1.0, "Clips rewards in the loss to +- this. 0: no clipping.")
