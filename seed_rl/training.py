@@ -82,16 +82,32 @@ class Trainer:
         return dict(zip(self.metric_names, values.tolist(), strict=True))
 
     def explain(self, batch: DeviceBatch) -> str:
-        """Which environment's unroll brought something that is not finite, and in which field."""
-        steps, _ = specs.unflatten(self._structure, batch.leaves)
+        """What in the batch is not finite: whose unroll, which field, and where it came from."""
+        steps, state = specs.unflatten(self._structure, batch.leaves)
         for path, leaf in zip(specs.paths(steps), specs.flatten(steps), strict=True):
-            if not leaf.dtype.is_floating:
-                continue
-            bad = ~np.isfinite(leaf.numpy())
-            if bad.any():
-                time, column = np.argwhere(bad)[0][:2]
-                return (
-                    f"environment {batch.env_ids[column]} brought {leaf.numpy()[bad][0]} in "
-                    f"{path} at step {time} of its unroll, wanted finite numbers"
+            if found := _first_bad(leaf):
+                (time, column, *_), value = found
+                env_id = batch.env_ids[column]
+                who = (
+                    f"environment {env_id} brought"
+                    if path.startswith("step/")
+                    else f"the network answered environment {env_id} with"
                 )
-        return "all that the environments brought is finite, so it arose in the network or the loss"
+                return f"{who} {value} in {path} at step {time} of its unroll"
+        for path, leaf in zip(specs.paths(state), specs.flatten(state), strict=True):
+            if found := _first_bad(leaf):
+                (column, *_), value = found
+                return (
+                    f"the network's state for environment {batch.env_ids[column]} has {value} in "
+                    f"state/{path} before its unroll"
+                )
+        return "the whole batch is finite, so it arose in the network or the loss"
+
+
+def _first_bad(leaf: tf.Tensor) -> tuple[list[int], float] | None:
+    """Index and value of the leaf's first number that is not finite."""
+    if not leaf.dtype.is_floating:
+        return None
+    values = leaf.numpy()
+    bad = np.argwhere(~np.isfinite(values))
+    return (bad[0].tolist(), values[tuple(bad[0])]) if len(bad) else None
