@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import os
 import sys
@@ -33,6 +34,9 @@ def start_tensorflow(intra_op_threads: int = -1, inter_op_threads: int = -1) -> 
             (2 if small else 0) if inter_op_threads < 0 else inter_op_threads
         )
         devices = tf.config.list_logical_devices()
+    # Or the collector would go through all of TensorFlow's objects again and again, and at the end
+    # of the program, which takes seconds on a busy machine.
+    gc.freeze()
     names = ", ".join(device.name.removeprefix("/device:") for device in devices)
     _logger.info("TensorFlow %s on %s", tf.__version__, names)
 
