@@ -35,6 +35,7 @@ class ActorMode:
 def _run_learner(selection: Selection, argv: list[str]) -> None:
     from seed_rl.agents import registry as agents
     from seed_rl.envs import registry as environments
+    from seed_rl.grpc import addresses
 
     with as_user_error(ValueError, ImportError):
         environment_class = environments.load(selection.environment).Config
@@ -44,6 +45,8 @@ def _run_learner(selection: Selection, argv: list[str]) -> None:
     )
     if not config.logdir:
         raise UserError("--logdir is empty, wanted the folder to keep this run in")
+    with as_user_error(ValueError):
+        addresses.parse(config.server_address)
     stop = _stop_on_signals()
     devices.start_tensorflow(config.intra_op_threads, config.inter_op_threads)
     from seed_rl.experiment import Experiment
@@ -86,8 +89,8 @@ def _stop_on_signals() -> threading.Event:
     def handle(signum: int, frame: Any) -> None:
         del frame
         signal.signal(signum, signal.SIG_DFL)
-        _logger.info("%s: saving and stopping", signal.Signals(signum).name)
         stop.set()
+        _logger.info("%s: saving and stopping", signal.Signals(signum).name)
 
     signal.signal(signal.SIGINT, handle)
     signal.signal(signal.SIGTERM, handle)
