@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import math
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -83,19 +84,19 @@ class Accumulator:
         self._counts: dict[str, int] = collections.defaultdict(int)
         self._episodes: list[Episode] = []
         self._recent: collections.deque[Episode] = collections.deque(maxlen=_RECENT_EPISODES)
-        self._total_episodes = 0
 
     def add(self, scalars: Mapping[str, float]) -> None:
+        """Adds to the means what is finite: the loss of a skipped update would spoil them."""
         with self._lock:
             for name, value in scalars.items():
-                self._sums[name] += value
-                self._counts[name] += 1
+                if math.isfinite(value):
+                    self._sums[name] += value
+                    self._counts[name] += 1
 
     def add_episode(self, episode: Episode) -> None:
         with self._lock:
             self._episodes.append(episode)
             self._recent.append(episode)
-            self._total_episodes += 1
 
     @property
     def recent_return(self) -> float | None:

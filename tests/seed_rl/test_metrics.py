@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 import time
 
@@ -92,6 +93,14 @@ def test_means_and_extremes() -> None:
         "episode/length": 20.0,
         "episode/finished": 2.0,
     }
+
+
+def test_a_skipped_update_does_not_spoil_the_means() -> None:
+    """Cases 42 and 61."""
+    metrics = Accumulator()
+    metrics.add({"loss": 1.0, "applied": 1.0, "norm": math.inf})
+    metrics.add({"loss": math.nan, "applied": 0.0, "norm": -math.inf})
+    assert metrics.take() == {"loss": 1.0, "applied": 0.5}
 
 
 def test_recent_return_forgets_old_episodes() -> None:
