@@ -234,6 +234,11 @@ class Server:
                 if refused.code not in _PASSING:
                     _log.warning("refused %s: %s", _peer(context), refused.details)
                 await context.abort(refused.code, refused.details)
+            except (grpc.aio.BaseError, asyncio.InvalidStateError):
+                raise  # the connection broke
+            except Exception as error:
+                self._batcher.fail(error)
+                raise
 
         return handle
 
@@ -373,9 +378,6 @@ class Server:
                 add(stream, message, start, n, check(message, start, n))
             except ValueError as error:
                 raise _Refused(_Code.INVALID_ARGUMENT, f"{lease}: {error}") from error
-            except Exception as error:
-                self._batcher.fail(error)
-                raise
             await context.write(await answer)
 
     def _answer(self, batch: Batch, blobs: list[bytes]) -> None:

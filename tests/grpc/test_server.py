@@ -148,8 +148,11 @@ def test_a_batch_closes_at_its_deadline(make_server, make_client, in_background,
     assert server.next_batch(0.01) is None
 
 
-def test_actors_silent_for_long_are_not_waited_for(make_server, make_client, in_background, rows):
+def test_actors_silent_for_long_are_not_waited_for(
+    make_server, make_client, in_background, rows, monkeypatch
+):
     """Case 73: nor does it cost the others a timeout at every step."""
+    monkeypatch.setattr("seed_rl.grpc.batching._WAITED_FOR_SECS", 3.0)
     server = make_server(batch_timeout_secs=NEVER)
     client, hanging = make_client(server, 0, 1), make_client(server, 1, 1)
     for _ in range(3):
@@ -159,19 +162,15 @@ def test_actors_silent_for_long_are_not_waited_for(make_server, make_client, in_
         server.reply(batch, [np.zeros(1, np.int32)])
         answer.result()
     # Once it is back, it counts again.
-    answers = [in_background(hanging.act, rows([1]))]
-    answers.append(in_background(client.act, rows([0])))
-    answered = 0
-    while answered < 2:  # together or one after the other
+    for step_type in (StepType.FIRST, StepType.MID):
+        answers = [in_background(hanging.act, rows([1], step_type))]
+        assert server.next_batch(0.2) is None
+        answers.append(in_background(client.act, rows([0], StepType.MID)))
         batch = server.next_batch(10)
-        server.reply(batch, [np.zeros(batch.size, np.int32)])
-        answered += batch.size
-    for answer in answers:
-        answer.result()
-    in_background(hanging.act, rows([1], StepType.MID))
-    assert server.next_batch(0.2) is None
-    in_background(client.act, rows([0], StepType.MID))
-    assert server.next_batch(10).size == 2
+        assert batch.size == 2
+        server.reply(batch, [np.zeros(2, np.int32)])
+        for answer in answers:
+            answer.result()
 
 
 def test_the_log_names_an_actor_that_is_silent(
@@ -546,15 +545,18 @@ def test_close_leaves_no_thread_and_no_socket(make_server, make_client, tmp_path
     assert threading.active_count() <= threads + 2  # grpcio's own
 
 
+@pytest.mark.parametrize(
+    "place", ["batching.Batcher.add", "codec.RowCheck.check", "leases.Leases.grant"]
+)
 def test_a_failure_of_the_servers_thread_reaches_the_learner(
-    make_server, make_client, in_background, rows, monkeypatch
+    make_server, make_client, in_background, rows, monkeypatch, place
 ):
     """Case 70."""
 
     def fail(*_):
         raise ArithmeticError("in the server's thread")
 
-    monkeypatch.setattr("seed_rl.grpc.batching.Batcher.add", fail)
+    monkeypatch.setattr(f"seed_rl.grpc.{place}", fail)
     server = make_server()
     waiting = in_background(server.next_batch, NEVER)
     with pytest.raises(Disconnected):
