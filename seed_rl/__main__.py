@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 import signal
@@ -65,7 +66,8 @@ def _run_actor(argv: list[str]) -> None:
     from seed_rl.actor import ActorConfig, run_actor
 
     _, config = flags.parse(argv, ActorMode, ActorConfig)
-    run_actor(config)
+    with contextlib.suppress(KeyboardInterrupt):
+        run_actor(config)
 
 
 def _help(selection: Selection) -> str:

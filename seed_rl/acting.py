@@ -10,7 +10,7 @@ import numpy as np
 
 from seed_rl import specs
 from seed_rl.experience import BatchQueue, Stopped
-from seed_rl.grpc.server import Batch, Server
+from seed_rl.grpc.server import Batch, Server, ServerClosed
 from seed_rl.inference import Inference
 from seed_rl.metrics import Accumulator, EpisodeTracker, StageTimes
 from seed_rl.types import StepType
@@ -52,10 +52,13 @@ class InferenceLoop:
     def run(self) -> None:
         """Answers batches until the program stops, then raises Stopped."""
         while not self._stop.is_set():
-            with self.times.measure("wait"):
-                batch = self._server.next_batch(_POLL_SECS)
-            if batch is not None:
-                self._answer(batch)
+            try:
+                with self.times.measure("wait"):
+                    batch = self._server.next_batch(_POLL_SECS)
+                if batch is not None:
+                    self._answer(batch)
+            except ServerClosed:
+                break
         raise Stopped
 
     def _answer(self, batch: Batch) -> None:

@@ -29,6 +29,7 @@ _FIRST_DELAY_SECS = 0.5  # doubled with each failure in a row, up to:
 _MAX_DELAY_SECS = 5.0
 # The learner notices within less that an actor has died whose machine can't tell.
 _RANGE_TAKEN_SECS = 30.0
+_START_SECS = 15.0  # a learner needs up to about as long to start
 
 _logger = logging.getLogger(__name__)
 
@@ -199,7 +200,9 @@ class _Actor:
         left = since + min(give_up_secs, self._config.reconnect_secs) - time.monotonic()
         if left <= 0:
             raise self._user_error(error) from error
-        if str(error) != self._last_complaint:
+        # A learner that is not there yet is no news: actors are started together with it.
+        is_early = self._description is None and time.monotonic() < since + _START_SECS
+        if str(error) != self._last_complaint and not is_early:
             self._last_complaint = str(error)
             _logger.warning("%s; trying again for %.0f s", error, left)
         # Not all actors of a learner at the same moment.

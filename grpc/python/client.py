@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import grpc
 import numpy as np
 
-import grpc
 from seed_rl.grpc import addresses, protocol
 from seed_rl.grpc.codec import Layout
 from seed_rl.grpc.service_pb2 import JoinRequest, JoinResponse

@@ -12,9 +12,9 @@ import urllib.parse
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
+import grpc
 import numpy as np
 
-import grpc
 from seed_rl.grpc import addresses, protocol
 from seed_rl.grpc.batching import Batch, Batcher, ServerClosed, Stats, Stream
 from seed_rl.grpc.codec import Layout, RowCheck

@@ -9,10 +9,10 @@ import queue
 import threading
 import time
 
+import grpc
 import numpy as np
 import pytest
 
-import grpc
 from seed_rl.grpc import protocol
 from seed_rl.grpc.client import Client
 from seed_rl.grpc.codec import action_layout, step_layout

@@ -6,10 +6,10 @@ import socket
 import threading
 import time
 
+import grpc
 import numpy as np
 import pytest
 
-import grpc
 from seed_rl.grpc.client import Disconnected, Finished, RangeTaken, Refused
 from seed_rl.grpc.codec import step_layout
 from seed_rl.grpc.server import ServerClosed
