@@ -21,8 +21,9 @@ from seed_rl.specs import EnvironmentSpecs
 
 CONFIG_FILE = "config.json"
 CHECKPOINT_FOLDER = "checkpoints"
-# The launcher's folder, made before the learner starts, and what a start that was killed leaves.
-_FOREIGN_BUT_FINE = frozenset({"logs", CONFIG_FILE + ".new"})
+LOCK_FILE = ".lock"
+# What is there before the config: the launcher's folder, and what a start that failed leaves.
+_BEFORE_CONFIG = frozenset({"logs", LOCK_FILE, CONFIG_FILE + ".new"})
 
 
 class LogdirError(UserError):
@@ -98,12 +99,11 @@ class Experiment:
         except (KeyError, TypeError, ValueError, ImportError) as error:
             raise LogdirError(f"the settings in {path} can't be used: {error}") from error
 
-    def open_logdir(self, logdir: str) -> list[str]:
-        """Makes `logdir` this experiment's, or finds that it is already.
+    def compare_logdir(self, logdir: str) -> list[str]:
+        """One line for every setting that has changed since the run in `logdir` last stopped.
 
-        Returns one line for every setting that has changed since the run last stopped. Raises
-        LogdirError, changing nothing, where the folder holds another run: other environments or
-        another agent, or files that are not ours.
+        Raises LogdirError where the folder holds another run: other environments or another
+        agent, or files that are not ours.
         """
         path = os.path.join(logdir, CONFIG_FILE)
         changes: list[str] = []
@@ -119,17 +119,21 @@ class Experiment:
                         "choose another --logdir, or start with the settings of that run"
                     )
                 changes.append(change)
-        elif os.path.isdir(logdir) and set(os.listdir(logdir)) - _FOREIGN_BUT_FINE:
+        elif os.path.isdir(logdir) and set(os.listdir(logdir)) - _BEFORE_CONFIG:
             raise LogdirError(
                 f"{logdir} is not empty and has no {CONFIG_FILE}: it is not a log dir of ours; "
                 "choose another --logdir"
             )
+        return changes
+
+    def write(self, logdir: str) -> None:
+        """Makes `logdir` this experiment's. The file is whole at any time."""
+        path = os.path.join(logdir, CONFIG_FILE)
         os.makedirs(logdir, exist_ok=True)
         with open(path + ".new", "w", encoding="utf-8") as file:
             json.dump(self.to_json(), file, indent=2)
             file.write("\n")
         os.replace(path + ".new", path)
-        return changes
 
 
 class TrainedAgent(NamedTuple):

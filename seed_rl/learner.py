@@ -18,7 +18,7 @@ from seed_rl.acting import InferenceLoop
 from seed_rl.checkpoints import Checkpoints
 from seed_rl.config import LearnerConfig
 from seed_rl.experience import BatchQueue, Prefetcher
-from seed_rl.experiment import CHECKPOINT_FOLDER, Experiment, LogdirError
+from seed_rl.experiment import CHECKPOINT_FOLDER, LOCK_FILE, Experiment, LogdirError
 from seed_rl.grpc.codec import action_layout, step_layout
 from seed_rl.grpc.server import Server
 from seed_rl.inference import Inference
@@ -44,11 +44,11 @@ class Learner:
 
     def __init__(self, experiment: Experiment, config: LearnerConfig) -> None:
         self._config = config
-        self._experiment = experiment
-        self._claim_logdir()
+        changes = experiment.compare_logdir(config.logdir)
         single = experiment.environment_specs()
         agent_config = experiment.agent_config
         agent = experiment.make_agent()
+        self._lock_logdir()
         self._frames_per_update = (
             agent_config.batch_size * agent.unroll_length * experiment.num_action_repeats
         )
@@ -66,6 +66,10 @@ class Learner:
             },
         )
         self._restore(agent)
+        # Only now: a start that was refused leaves the settings of the run as they were.
+        experiment.write(config.logdir)
+        for change in changes:
+            _logger.warning("resuming with a changed setting: %s", change)
 
         self._threads = ThreadGroup(threading.Event())
         stop = self._threads.stop
@@ -147,6 +151,7 @@ class Learner:
         try:
             self._train(stop)
             self._threads.raise_failure()
+            self.reporter.report(self.num_frames)
             self._save()
             finished = self.num_frames >= self._config.total_environment_frames
         finally:
@@ -165,7 +170,8 @@ class Learner:
         while self.num_frames < self._config.total_environment_frames:
             if stop.is_set() or self._threads.stop.is_set():
                 return
-            self.reporter.report_if_due(self.num_frames)
+            with self._times.measure("report"):
+                self.reporter.report_if_due(self.num_frames)
             if time.monotonic() - saved > self._config.save_checkpoint_secs:
                 with self._times.measure("save"):
                     self._save()
@@ -200,11 +206,10 @@ class Learner:
             )
         _logger.warning("%s; skipped", message)
 
-    def _claim_logdir(self) -> None:
-        """Makes the log dir ours, and ours alone, or raises LogdirError."""
-        for change in self._experiment.open_logdir(self._config.logdir):
-            _logger.warning("resuming with a changed setting: %s", change)
-        path = os.path.join(self._config.logdir, ".lock")
+    def _lock_logdir(self) -> None:
+        """Raises LogdirError where another learner runs in the log dir."""
+        os.makedirs(self._config.logdir, exist_ok=True)
+        path = os.path.join(self._config.logdir, LOCK_FILE)
         self._lock_file = open(path, "w")  # noqa: SIM115 - held, and so open, for life
         try:
             fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -217,13 +222,19 @@ class Learner:
         path = self._checkpoints.restore_latest()
         if path:
             _logger.info("resuming from %s at %s frames", path, f"{int(self._frames):,}")
+            if self._config.init_checkpoint:
+                _logger.info("so --init_checkpoint is not used: it is for new runs")
         elif self._config.init_checkpoint:
             Checkpoints(self._config.logdir, {"agent": agent}).restore(self._config.init_checkpoint)
             _logger.info("starting from the weights of %s", self._config.init_checkpoint)
         self.num_frames = int(self._frames)
         self.num_updates = int(self._updates)
+        self._saved_updates = self.num_updates if path else None
 
     def _save(self) -> None:
+        if self._saved_updates == self.num_updates:
+            return
         self._frames.assign(self.num_frames)
         self._updates.assign(self.num_updates)
         _logger.info("saved %s", self._checkpoints.save(self.num_updates))
+        self._saved_updates = self.num_updates

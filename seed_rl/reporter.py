@@ -50,8 +50,14 @@ class Reporter:
         if now - self._told_missing > self.missing_secs:
             self._told_missing = now
             self._tell_missing()
-        if now - self._last < self._config.log_secs:
-            return
+        if now - self._last >= self._config.log_secs:
+            self.report(frames)
+
+    def report(self, frames: int) -> None:
+        """Reports now."""
+        now = time.monotonic()
+        if self._last_frames is None:
+            self._last_frames = frames
         seconds, self._last = now - self._last, now
         frames_per_second = (frames - self._last_frames) / seconds
         self._last_frames = frames

@@ -86,7 +86,7 @@ def save(logdir: Path, environment: str, number: int = 1, **options: Any) -> Non
         algorithm.Config(**options),
         0,
     )
-    experiment.open_logdir(str(logdir))
+    experiment.write(str(logdir))
     agent: Any = experiment.make_agent()
     rng = np.random.default_rng(0)
     for variable in agent.trainable_variables:

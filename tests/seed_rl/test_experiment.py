@@ -18,6 +18,13 @@ from seed_rl.errors import UserError
 from seed_rl.experiment import CHECKPOINT_FOLDER, Experiment, LogdirError, load_trained
 
 
+def claim(experiment: Experiment, logdir: str) -> list[str]:
+    """What the learner does with a log dir; returns what has changed in it."""
+    changes = experiment.compare_logdir(logdir)
+    experiment.write(logdir)
+    return changes
+
+
 def make(
     environment: str = "catch",
     environment_options: dict[str, Any] | None = None,
@@ -50,25 +57,25 @@ def test_json_and_back() -> None:
 def test_a_new_log_dir_is_made_and_read_again(tmp_path: Path) -> None:
     experiment = make(lstm_size=4)
     logdir = tmp_path / "a" / "b"
-    assert experiment.open_logdir(str(logdir)) == []
+    assert claim(experiment, str(logdir)) == []
     assert Experiment.read(str(logdir)) == experiment
     assert [path.name for path in logdir.iterdir()] == ["config.json"]
 
 
 def test_the_same_experiment_goes_on_silently(tmp_path: Path) -> None:
-    make().open_logdir(str(tmp_path))
-    assert make().open_logdir(str(tmp_path)) == []
+    claim(make(), str(tmp_path))
+    assert claim(make(), str(tmp_path)) == []
 
 
 def test_a_changed_setting_goes_on_with_a_line(tmp_path: Path) -> None:
-    make(learning_rate=1e-3).open_logdir(str(tmp_path))
+    claim(make(learning_rate=1e-3), str(tmp_path))
     changed = make(learning_rate=2e-3, seed=5)
-    assert changed.open_logdir(str(tmp_path)) == [
+    assert claim(changed, str(tmp_path)) == [
         "agent_config/learning_rate was 0.001 and is 0.002",
         "seed was 0 and is 5",
     ]
     assert Experiment.read(str(tmp_path)) == changed
-    assert changed.open_logdir(str(tmp_path)) == []
+    assert claim(changed, str(tmp_path)) == []
 
 
 @pytest.mark.parametrize(
@@ -80,10 +87,10 @@ def test_a_changed_setting_goes_on_with_a_line(tmp_path: Path) -> None:
     ],
 )
 def test_another_run_is_refused_and_untouched(tmp_path: Path, other: Any, words: str) -> None:
-    make().open_logdir(str(tmp_path))
+    claim(make(), str(tmp_path))
     before = snapshot(tmp_path)
     with pytest.raises(LogdirError, match=f"holds another run.*{words}.*choose another --logdir"):
-        other().open_logdir(str(tmp_path))
+        claim(other(), str(tmp_path))
     assert snapshot(tmp_path) == before
 
 
@@ -92,7 +99,7 @@ def test_a_foreign_folder_is_refused_and_untouched(tmp_path: Path, name: str) ->
     (tmp_path / name).write_text("precious")
     before = snapshot(tmp_path)
     with pytest.raises(LogdirError, match=r"is not empty and has no config\.json"):
-        make().open_logdir(str(tmp_path))
+        claim(make(), str(tmp_path))
     assert snapshot(tmp_path) == before
 
 
@@ -103,7 +110,7 @@ def test_what_an_interrupted_start_leaves_is_no_obstacle(tmp_path: Path, name: s
         (tmp_path / name).mkdir()
     else:
         (tmp_path / name).write_text('{"environ')
-    assert make().open_logdir(str(tmp_path)) == []
+    assert claim(make(), str(tmp_path)) == []
     assert Experiment.read(str(tmp_path)) == make()
 
 
@@ -113,7 +120,7 @@ def test_what_an_interrupted_start_leaves_is_no_obstacle(tmp_path: Path, name: s
 )
 def test_a_config_that_makes_no_sense_is_an_error_of_one_line(tmp_path: Path, content: str) -> None:
     (tmp_path / "config.json").write_text(content)
-    for function in (make().open_logdir, Experiment.read):
+    for function in (make().compare_logdir, Experiment.read):
         with pytest.raises(UserError) as info:
             function(str(tmp_path))
         assert str(tmp_path) in str(info.value)
@@ -123,7 +130,7 @@ def test_a_config_that_makes_no_sense_is_an_error_of_one_line(tmp_path: Path, co
 
 def test_a_config_of_another_version(tmp_path: Path) -> None:
     """A setting that is new has its default; one that is gone is named."""
-    make().open_logdir(str(tmp_path))
+    claim(make(), str(tmp_path))
     path = tmp_path / "config.json"
     settings = json.loads(path.read_text())
     del settings["agent_config"]["kl_cost"]
@@ -166,7 +173,7 @@ def test_settings_that_do_not_fit_are_the_users_mistake(experiment: Any, words: 
 def trained(logdir: Path, **agent_options: Any) -> Any:
     """Saves an agent whose weights are not those of its seed; returns it."""
     experiment = make(**agent_options)
-    experiment.open_logdir(str(logdir))
+    claim(experiment, str(logdir))
     agent: Any = experiment.make_agent()
     for variable in agent.trainable_variables:
         variable.assign_add(variable * 0 + 1)
@@ -199,12 +206,12 @@ state = trained.agent.initial_state(batch_size=1)
 def test_weights_of_another_network_are_not_loaded(tmp_path: Path) -> None:
     """Case 78: the names that do not match are listed."""
     trained(tmp_path)
-    make(lstm_size=4).open_logdir(str(tmp_path))
+    claim(make(lstm_size=4), str(tmp_path))
     with pytest.raises(CheckpointError, match="agent/_body/_lstm/_bias: absent in the checkpoint"):
         load_trained(str(tmp_path))
 
 
 def test_nothing_is_loaded_where_nothing_was_saved(tmp_path: Path) -> None:
-    make().open_logdir(str(tmp_path))
+    claim(make(), str(tmp_path))
     with pytest.raises(CheckpointError, match="has no checkpoint yet"):
         load_trained(str(tmp_path))

@@ -238,7 +238,7 @@ def test_stage_times_add_up_to_wall_time(tmp_path: Any) -> None:
     scalars = read_scalars(tmp_path / "run")
     for thread in ("learner", "inference"):
         stages = [
-            np.array(values[1:]) for name, values in scalars.items() if f"time_{thread}/" in name
+            np.array(values[1:-1]) for name, values in scalars.items() if f"time_{thread}/" in name
         ]
         whole = min(len(values) for values in stages)
         total = np.mean([values[-whole:] for values in stages], axis=1).sum()
@@ -285,3 +285,15 @@ def test_environments_that_start_anew_are_named(tmp_path: Any, caplog: Any) -> N
         learner_module._logger.info("planting a second life")
         learner.loop._restart(np.arange(4))
         assert "environments 0-3 start anew" in caplog.text
+
+
+def test_a_refused_start_leaves_the_log_dir_as_it_was(tmp_path: Any) -> None:
+    """A mistyped game claims no folder; a resume that does not fit keeps the run's settings."""
+    with pytest.raises(UserError, match="NoSuchGame"):
+        make_learner(tmp_path / "run", "gym", game="NoSuchGame-v0")
+    with running(make_learner(tmp_path / "run")) as run:
+        run.wait_for_updates(1)
+    config = (tmp_path / "run/config.json").read_bytes()
+    with pytest.raises(UserError, match="lstm"):
+        make_learner(tmp_path / "run", lstm_size=8)
+    assert (tmp_path / "run/config.json").read_bytes() == config
