@@ -119,6 +119,7 @@ class Child:
         self.program = program
         self.started = 0.0  # by the monotonic clock
         self.code: int | None = None  # of the life that ended last; -N for signal N
+        self.was_killed = False  # by `signal`
         self._guard = guard
         self._terminal = terminal
         self._process: subprocess.Popen[bytes] | None = None
@@ -172,6 +173,7 @@ class Child:
         if self._process is None:
             return
         if signum == signal.SIGKILL:
+            self.was_killed = True
             guardian.signal_group(self._process.pid, signum)
         else:
             self._process.send_signal(signum)
@@ -328,15 +330,21 @@ class Supervisor:
         self._learner.signal(signal.SIGTERM)
         self._wait(self._policy.learner_stop_secs, self._learner)
         self._end_actors(deadline - time.monotonic())
+        ended_in_time = not self._learner.was_killed
         # The signal itself ends a learner that is still starting, and has nothing to save.
         if self._learner.code in (0, -signal.SIGTERM):
             return 0
+        if not ended_in_time:
+            self._terminal.announce(
+                "the learner did not end in time: what it learned since its last checkpoint is "
+                f"lost, unless {self._learner.program.log} says that it saved"
+            )
+            return shell_code(-signal.SIGKILL)
         return self._learner_failed()
 
     def _learner_failed(self) -> int:
         code = self._learner.code
-        if code is None:  # not even SIGKILL has ended it yet
-            code = -signal.SIGKILL
+        assert code is not None
         self._terminal.announce(f"the learner {describe_exit(code)}. Its last lines:")
         self._repeat(self._learner.program, self._learner.last_lines())
         return shell_code(code)

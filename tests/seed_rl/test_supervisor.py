@@ -204,6 +204,8 @@ def test_deaf_children_are_killed_at_last(launch: Launch) -> None:
     launched.process.send_signal(signal.SIGTERM)
     assert launched.ended(10) == 128 + signal.SIGKILL
     assert "learner did not end in time and is killed" in launched.text()
+    assert "since its last checkpoint is lost" in launched.text()
+    assert "out of memory" not in launched.text()
     assert launched.processes() == []
 
 
