@@ -264,8 +264,10 @@ def main(argv: Sequence[str]) -> int:
     scratch_folder = make_scratch_folder()
     try:
         plan = make_plan(parse_words(argv), scratch_folder)
-    except (UserError, OSError) as error:
+    except BaseException as error:
         os.rmdir(scratch_folder)
+        if not isinstance(error, (UserError, OSError)):
+            raise
         print(f"{error}\n{USAGE}", file=sys.stderr)
         return 2
     if isinstance(sys.stdout, io.TextIOWrapper):
