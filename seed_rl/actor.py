@@ -84,7 +84,7 @@ class _Actor:
         self._lost_since: float | None = None
         self._taken_since: float | None = None
         self._delay_secs = _FIRST_DELAY_SECS
-        self._last_complaint = ""
+        self._complained_of: type[Exception] | None = None
 
     def run(self) -> None:
         try:
@@ -152,7 +152,7 @@ class _Actor:
         )
         self._taken_since = None
         self._delay_secs = _FIRST_DELAY_SECS
-        self._last_complaint = ""
+        self._complained_of = None
         _logger.info(
             "running environments %d..%d of %s for the learner at %s",
             first_env_id,
@@ -202,8 +202,9 @@ class _Actor:
             raise self._user_error(error) from error
         # A learner that is not there yet is no news: actors are started together with it.
         is_early = self._description is None and time.monotonic() < since + _START_SECS
-        if str(error) != self._last_complaint and not is_early:
-            self._last_complaint = str(error)
+        # One line for each kind: how a learner is absent changes from one attempt to the next.
+        if type(error) is not self._complained_of and not is_early:
+            self._complained_of = type(error)
             _logger.warning("%s; trying again for %.0f s", error, left)
         # Not all actors of a learner at the same moment.
         time.sleep(min(left, self._delay_secs * random.uniform(0.5, 1.0)))
