@@ -93,7 +93,7 @@ def frames(text: str) -> list[int]:
 def test_trains_survives_a_dead_actor_stops_and_resumes(
     launch: Launch, tmp_path: pathlib.Path
 ) -> None:
-    """Cases 14, 40 and 116: in a terminal, by Ctrl-C; then without one, by SIGTERM."""
+    """Cases 14, 20, 40 and 116: in a terminal, by Ctrl-C; then without one, by SIGTERM."""
     arguments = ["catch", "vtrace", "2", "4", "--logdir=run"]
     first = launch(*arguments, has_terminal=True)
     first.wait_for(lambda text: frames(text)[-1:] > [0] and text.count(" joined") == 2)
@@ -127,6 +127,9 @@ def test_trains_survives_a_dead_actor_stops_and_resumes(
     assert again.process.wait(timeout=10) == 0, again.text()
     assert processes(tmp_path) == []
     assert "Traceback" not in again.text()
+    logs = [path.read_text() for path in (tmp_path / "run/logs").glob("actor*.log")]
+    assert len(logs) == 2
+    assert not re.search("(?m)^[EF][ 0-9]", "".join(logs))  # lines at level ERROR or above
 
 
 def test_actor_that_fails_at_once_is_shown(launch: Launch, tmp_path: pathlib.Path) -> None:
