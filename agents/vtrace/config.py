@@ -17,7 +17,9 @@ class VtraceConfig(OptimizerConfig):
     unroll_length: int = option(20, "Transitions in an unroll.")
     batch_size: int = option(4, "Unrolls in a training batch.")
     discounting: float = option(0.99, "Discount of a future reward per agent step.")
-    lambda_: float = option(0.95, "Mixes n-step returns, from 0 (one step) to 1 (the whole unroll).")
+    lambda_: float = option(
+        0.95, "Mixes n-step returns, from 0 (one step) to 1 (the whole unroll)."
+    )
     rho_bar: float = option(1.0, "Clips the importance weights that scale temporal differences.")
     c_bar: float = option(1.0, "Clips the importance weights of the trace.")
     pg_rho_bar: float = option(1.0, "Clips the importance weights of the policy gradient.")
