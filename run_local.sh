@@ -8,8 +8,17 @@ exec </dev/null
 # shellcheck source-path=SCRIPTDIR
 source "$(dirname "${BASH_SOURCE[0]}")/scripts/venv.sh"
 
-# --help and a command line too short need no installation to be answered.
-if [[ $# -lt 3 || " $* " == *" --help "* ]]; then
+# Help and a wrong number of words need no installation to be answered.
+asks_help=""
+for word in "$@"; do
+    [[ $word == -h || $word == -help || $word == --help ]] && asks_help=yes
+done
+num_words=0
+for word in "$@"; do
+    [[ $word == -* ]] && break
+    num_words=$((num_words + 1))
+done
+if [[ -n $asks_help || $num_words -lt 3 || $num_words -gt 4 ]]; then
     find_python
     PYTHONPATH="$root" exec "$python" -m seed_rl.launcher "$@"
 fi

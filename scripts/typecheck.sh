@@ -6,6 +6,8 @@ set -euo pipefail
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 python="${PYTHON:-python3}"
+# A path counts from where it was typed.
+[[ $python != */* ]] || python="$(cd "$(dirname "$python")" && pwd)/$(basename "$python")"
 # Out of the checkout's root, where `import grpc` and `import seed_rl` would find the bare folders.
 tree="$root/build/types"
 

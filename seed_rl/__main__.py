@@ -34,6 +34,10 @@ class ActorMode:
 
 
 def _run_learner(selection: Selection, argv: list[str]) -> None:
+    # Until there is something to save. A handler in Python would wait for the seconds that
+    # TensorFlow's start spends in C++.
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(signum, signal.SIG_DFL)
     from seed_rl.agents import registry as agents
     from seed_rl.envs import registry as environments
     from seed_rl.grpc import addresses
@@ -48,7 +52,6 @@ def _run_learner(selection: Selection, argv: list[str]) -> None:
         raise UserError("--logdir is empty, wanted the folder to keep this run in")
     with as_user_error(ValueError):
         addresses.parse(config.server_address)
-    stop = _stop_on_signals()
     devices.start_tensorflow(config.intra_op_threads, config.inter_op_threads)
     from seed_rl.experiment import Experiment
     from seed_rl.learner import Learner
@@ -58,6 +61,7 @@ def _run_learner(selection: Selection, argv: list[str]) -> None:
     )
     with as_user_error(OSError):  # an address in use, a folder that cannot be written
         learner = Learner(experiment, config)
+    stop = _stop_on_signals()
     _logger.info("serving %d environments at %s", config.num_envs, learner.address)
     learner.run(stop)
 

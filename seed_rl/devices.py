@@ -23,6 +23,7 @@ def start_tensorflow(intra_op_threads: int = -1, inter_op_threads: int = -1) -> 
     TensorFlow's C++ code greets with a page of notes that no log level silences. One line of ours
     stands for them, unless TF_CPP_MIN_LOG_LEVEL is set or the start fails.
     """
+    os.environ["KERAS_BACKEND"] = "tensorflow"  # its optimizers serve us, whatever serves others
     small = (os.cpu_count() or 1) <= 2
     with _without_greeting():
         import tensorflow as tf

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import sys
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +24,9 @@ from seed_rl.metrics import Episode, EpisodeTracker
 if TYPE_CHECKING:
     from seed_rl.envs.environment import Environments
     from seed_rl.inference import Inference
+
+_logger = logging.getLogger(__name__)
+_STILL_PLAYING_SECS = 30.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,7 +126,12 @@ def _play(
     tracker = EpisodeTracker(num_envs)
     played: list[list[Episode]] = [[] for _ in quota]
     transition = environments.reset()
+    told, steps = time.monotonic(), 0
     while True:
+        if time.monotonic() - told > _STILL_PLAYING_SECS:
+            told = time.monotonic()
+            ended = sum(map(len, played))
+            _logger.info("step %d, %d of %d episodes have ended", steps, ended, sum(quota))
         for env, episode in tracker.step(env_ids, transition.step_type, transition.raw_reward):
             if len(played[env]) < quota[env]:
                 played[env].append(episode)
@@ -137,10 +147,12 @@ def _play(
             num_envs,
         )
         transition = environments.step(answers.step.action)
+        steps += 1
 
 
 def main(argv: list[str]) -> int:
     """Evaluates, shows progress and the result. Returns the exit code."""
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
     try:
         if {"--help", "-h"} & set(argv):
             print(flags.usage(EvaluateConfig))

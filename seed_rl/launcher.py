@@ -9,18 +9,22 @@ first, so that --help works before anything is installed.
 from __future__ import annotations
 
 import dataclasses
+import fcntl
 import io
 import os
 import pathlib
 import re
 import shlex
+import shutil
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from types import FrameType
 
 from seed_rl.errors import UserError, as_user_error
-from seed_rl.supervisor import Program, supervise
+from seed_rl.supervisor import Program, on_stop_signals, supervise
 
 USAGE = "usage: run_local.sh GAME AGENT NUM_ACTORS [ENVS_PER_ACTOR] [--flags]"
 
@@ -49,7 +53,7 @@ Every process writes to a file in LOGDIR/logs, and all of it is shown here, acto
 
 Exit code: 0 when training has ended or was stopped by Ctrl-C, SIGTERM or SIGHUP; 2 for a wrong
 command line; otherwise that of the learner, or of the actor that failed again and again
-(128 + N where signal N ended it).
+(128 + N where signal N ended it, 1 where it ended with 0 before training was over).
 """
 
 DEFAULT_ENVS_PER_ACTOR = 16
@@ -62,6 +66,8 @@ _SAID_BY_WORDS = {
 }
 # A unix socket's path has 107 bytes at most: longer folders than this leave no room for a name.
 _LONGEST_FOLDER = 80
+# What a learner locks in its log dir. As in experiment.py, which imports TensorFlow.
+LOCK_FILE = ".lock"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -257,29 +263,73 @@ def make_plan(words: Words, scratch_folder: str) -> Plan:
     return Plan(learner, tuple(actors), logdir)
 
 
+def is_in_use(logdir: pathlib.Path) -> bool:
+    """Whether a learner runs there; its launcher writes to the same log files as ours would."""
+    try:
+        with open(logdir / LOCK_FILE, "rb") as lock_file:
+            fcntl.flock(lock_file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
+
+
+def tensorboard_command() -> str:
+    """The one installed beside this Python, since its folder need not be in PATH."""
+    beside = pathlib.Path(sys.executable).with_name("tensorboard")
+    if not beside.exists():
+        return "tensorboard"
+    relative = os.path.relpath(beside)
+    is_shorter = "/" in relative and len(relative) < len(str(beside))
+    return shlex.quote(relative if is_shorter else str(beside))
+
+
+def _launch(words: Words, scratch_folder: str) -> int:
+    plan = make_plan(words, scratch_folder)
+    shown_logdir = shlex.quote(str(plan.logdir))
+    if is_in_use(plan.logdir):
+        print(f"another learner runs in {shown_logdir}; choose another --logdir", file=sys.stderr)
+        return 2
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # What the terminal can't show must not end the training.
+        sys.stdout.reconfigure(errors="backslashreplace")
+    print(
+        f"[launcher] log dir: {shown_logdir}\n"
+        f"[launcher] to watch: {tensorboard_command()} --logdir {shown_logdir}",
+        flush=True,
+    )
+    has_logdir = any(name == "logdir" for name, _ in grouped_flags(words.flags))
+    return supervise(
+        plan.learner,
+        plan.actors,
+        terminal=sys.stdout,
+        scratch_folder=scratch_folder,
+        after_stop="stopped; to go on, type the same command"
+        + ("" if has_logdir else f" with --logdir={shown_logdir}"),
+    )
+
+
 def main(argv: Sequence[str]) -> int:
     if any(word in ("-h", "--help", "-help") for word in argv):
         print(HELP, end="")
         return 0
     scratch_folder = make_scratch_folder()
-    try:
-        plan = make_plan(parse_words(argv), scratch_folder)
-    except BaseException as error:
-        os.rmdir(scratch_folder)
-        if not isinstance(error, (UserError, OSError)):
-            raise
-        print(f"{error}\n{USAGE}", file=sys.stderr)
-        return 2
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        # What the terminal can't show must not end the training.
-        sys.stdout.reconfigure(errors="backslashreplace")
-    shown_logdir = shlex.quote(str(plan.logdir))
-    print(
-        f"[launcher] log dir: {shown_logdir}\n"
-        f"[launcher] to watch: tensorboard --logdir {shown_logdir}",
-        flush=True,
-    )
-    return supervise(plan.learner, plan.actors, terminal=sys.stdout, scratch_folder=scratch_folder)
+
+    def end(_signum: int, _frame: FrameType | None) -> None:
+        with suppress(OSError):
+            os.rmdir(scratch_folder)
+        os._exit(0)  # an exception would come out of some import, or be caught there
+
+    # Until `supervise` has its own: no process has been started, and nothing is lost.
+    with on_stop_signals(end):
+        try:
+            return _launch(parse_words(argv), scratch_folder)
+        except (UserError, OSError) as error:
+            print(f"{error}\n{USAGE}", file=sys.stderr)
+            return 2
+        finally:
+            shutil.rmtree(scratch_folder, ignore_errors=True)
 
 
 if __name__ == "__main__":

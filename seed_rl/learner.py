@@ -174,7 +174,7 @@ class Learner:
                 self.reporter.report_if_due(self.num_frames)
             if time.monotonic() - saved > self._config.save_checkpoint_secs:
                 with self._times.measure("save"):
-                    self._save()
+                    self._save_or_go_on()
                 saved = time.monotonic()
             with self._times.measure("wait"):
                 batch = self.prefetcher.get(_POLL_SECS)
@@ -230,6 +230,17 @@ class Learner:
         self.num_frames = int(self._frames)
         self.num_updates = int(self._updates)
         self._saved_updates = self.num_updates if path else None
+
+    def _save_or_go_on(self) -> None:
+        """A full disk or an absent network folder may be mended before the next time."""
+        try:
+            self._save()
+        except (OSError, tf.errors.OpError) as error:
+            _logger.error(
+                "could not save a checkpoint, trying again in %.0f s: %s",
+                self._config.save_checkpoint_secs,
+                error,
+            )
 
     def _save(self) -> None:
         if self._saved_updates == self.num_updates:

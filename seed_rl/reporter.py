@@ -97,7 +97,7 @@ class Reporter:
             parts.append(f"loss {scalars['train/loss']:.4f}")
             parts.append(f"policy lag {scalars['policy_lag/mean']:.1f}")
         if frames_per_second > 0:
-            parts.append(f"left {duration((total - frames) / frames_per_second)}")
+            parts.append(f"left {duration(max(0, total - frames) / frames_per_second)}")
         return " | ".join(parts)
 
     def _tell_missing(self) -> None:

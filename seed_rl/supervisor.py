@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import BinaryIO, TextIO
@@ -26,6 +26,7 @@ POLL_SECS = 0.05
 READ_BYTES = 1 << 20
 MAX_LINE_BYTES = 1 << 16
 KEPT_LINES = 60
+REFUSED = 2  # a learner's exit code after one line that says what the user must mend
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,12 +47,15 @@ class Program:
 class Policy:
     """When to restart an actor, when to give up, and how long to wait at the end."""
 
-    quick_secs: float = 10.0  # a life shorter than this counts towards giving up
+    # So many lives in a row, each shorter than that, and the actor is given up.
+    quick_secs: float = 10.0
     quick_lives: int = 3
-    first_delay_secs: float = 1.0  # doubled for each quick life, at most:
+    short_secs: float = 60.0  # some need half a minute before they come to what fails
+    short_lives: int = 5
+    first_delay_secs: float = 1.0  # doubled for each short life, at most:
     max_delay_secs: float = 30.0
     # An actor ends with code 0 once the learner says that training is over: give the learner time
-    # to end, too.
+    # to end, too. If it goes on, something else has ended the actor.
     finished_delay_secs: float = 10.0
     # From the order to stop, for everything to be gone within 5 s.
     learner_stop_secs: float = 4.0
@@ -228,28 +232,52 @@ class Actor:
     def __init__(self, child: Child, policy: Policy):
         self.child = child
         self._policy = policy
-        self._quick_lives = 0
+        self._short_lives: list[float] = []  # in a row: how many seconds each took
+        self._failed_at: float | None = None  # may lie ahead, and the learner end before
         self._restart_at = 0.0
 
     def start_if_due(self) -> None:
-        if not self.child.runs and time.monotonic() >= self._restart_at:
+        if (
+            not self.child.runs
+            and self._failed_at is None
+            and time.monotonic() >= self._restart_at
+        ):
             self.child.start()
 
-    def delay_after(self, code: int) -> float | None:
-        """Plans the next life after one that ended so. Returns its delay, None for giving up."""
+    def failure(self) -> int | None:
+        """The exit code of a life, once; that is 0 where it ended so and the learner goes on."""
+        code = self.child.poll()
         now = time.monotonic()
-        if code == 0:
-            delay = self._policy.finished_delay_secs
-        else:
-            was_quick = now - self.child.started < self._policy.quick_secs
-            self._quick_lives = self._quick_lives + 1 if was_quick else 0
-            if self._quick_lives >= self._policy.quick_lives:
-                return None
-            delay = min(
-                self._policy.max_delay_secs,
-                self._policy.first_delay_secs * 2 ** max(0, self._quick_lives - 1),
-            )
-        self._restart_at = now + delay
+        if code is not None:
+            lived = now - self.child.started
+            self._short_lives.append(lived)
+            if lived >= self._policy.short_secs:
+                self._short_lives.clear()
+            self._failed_at = now if code else now + self._policy.finished_delay_secs
+        if self._failed_at is None or now < self._failed_at:
+            return None
+        self._failed_at = None
+        return self.child.code
+
+    def why_give_up(self) -> str | None:
+        """In words, if its last lives were too short for another one."""
+        policy = self._policy
+        for lives, secs in (
+            (policy.quick_lives, policy.quick_secs),
+            (policy.short_lives, policy.short_secs),
+        ):
+            last = self._short_lives[-lives:]
+            if len(last) == lives and max(last) < secs:
+                return f"{lives} times in a row after less than {secs:g} s"
+        return None
+
+    def plan_restart(self) -> float:
+        """Returns the delay."""
+        delay = min(
+            self._policy.max_delay_secs,
+            self._policy.first_delay_secs * 2 ** max(0, len(self._short_lives) - 1),
+        )
+        self._restart_at = time.monotonic() + delay
         return delay
 
 
@@ -264,8 +292,10 @@ class Supervisor:
         terminal: Terminal,
         policy: Policy,
         signals: Sequence[int],
+        after_stop: str,
     ):
         self._terminal = terminal
+        self._after_stop = after_stop
         self._policy = policy
         self._signals = signals
         self._learner = Child(learner, guard, terminal)
@@ -283,36 +313,35 @@ class Supervisor:
                 if self._learner.poll() is not None:
                     return self._learner_ended()
                 for actor in self._actors:
-                    code = actor.child.poll()
-                    if code is not None and not self._will_restart(actor, code):
-                        return self._give_up(actor, code)
+                    code = actor.failure()
+                    if code is None:
+                        continue
+                    why = actor.why_give_up()
+                    if why is not None:
+                        return self._give_up(actor, code, why)
+                    self._terminal.announce(
+                        f"{actor.child.program} {describe_exit(code)}"
+                        f"{'' if code else ' before training was over'}; "
+                        f"it starts again in {actor.plan_restart():g} s"
+                    )
                 time.sleep(POLL_SECS)
             name = signal.Signals(self._signals[0]).name
             self._terminal.announce(f"{name}: stopping the learner, which saves a checkpoint first")
-            return self._stop()
+            stop_code = self._stop()
+            if stop_code == 0 and self._after_stop:
+                self._terminal.announce(self._after_stop)
+            return stop_code
         finally:
             self._kill()
 
-    def _will_restart(self, actor: Actor, code: int) -> bool:
-        delay = actor.delay_after(code)
-        if delay is not None and code != 0:
-            self._terminal.announce(
-                f"{actor.child.program} {describe_exit(code)}; it starts again in {delay:g} s"
-            )
-        return delay is not None
-
-    def _give_up(self, actor: Actor, code: int) -> int:
+    def _give_up(self, actor: Actor, code: int, why: str) -> int:
         program = actor.child.program
         lines = actor.child.last_lines()
-        why = (
-            f"{self._policy.quick_lives} times in a row after less than "
-            f"{self._policy.quick_secs:g} s"
-        )
         self._terminal.announce(f"{program} {describe_exit(code)}, {why}; stopping everything")
         self._stop()
         self._terminal.announce(f"stopped, since {program.name} kept failing. Its last lines:")
         self._repeat(program, lines)
-        return shell_code(code)
+        return shell_code(code) or 1
 
     def _learner_ended(self) -> int:
         code = self._learner.code
@@ -345,6 +374,12 @@ class Supervisor:
     def _learner_failed(self) -> int:
         code = self._learner.code
         assert code is not None
+        if code == REFUSED:
+            self._terminal.announce(
+                f"the learner {describe_exit(code)}; why stands above and in "
+                f"{self._learner.program.log}"
+            )
+            return code
         self._terminal.announce(f"the learner {describe_exit(code)}. Its last lines:")
         self._repeat(self._learner.program, self._learner.last_lines())
         return shell_code(code)
@@ -385,21 +420,16 @@ class Supervisor:
 
 
 @contextmanager
-def _collected_signals() -> Iterator[list[int]]:
-    """The signals to stop, as they arrive, instead of what they did before."""
-    arrived: list[int] = []
-
-    def on_signal(signum: int, _frame: FrameType | None) -> None:
-        arrived.append(signum)
-
+def on_stop_signals(handle: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Lets the signals to stop call this, instead of what they did before."""
     # nohup ignores SIGHUP on purpose. SIGINT is ignored in what a script runs in the background,
     # too, but there `kill -INT` means what it says.
     wanted = [signal.SIGINT, signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
         wanted.append(signal.SIGHUP)
-    before = {signum: signal.signal(signum, on_signal) for signum in wanted}
+    before = {signum: signal.signal(signum, handle) for signum in wanted}
     try:
-        yield arrived
+        yield
     finally:
         for signum, handler in before.items():
             signal.signal(signum, handler)
@@ -412,18 +442,21 @@ def supervise(
     terminal: TextIO,
     policy: Policy | None = None,
     scratch_folder: str | None = None,
+    after_stop: str = "",
 ) -> int:
     """Runs the programs until training ends, fails or is stopped by a signal.
 
     Returns the exit code: 0 after training and after an orderly stop, the learner's if it fails,
-    the actor's if one keeps failing, 128 + N where signal N ended either. `scratch_folder` is
-    deleted at the end. Must be called from the main thread, which receives signals.
+    the actor's if one keeps failing (1 where that is 0), 128 + N where signal N ended either.
+    `scratch_folder` is deleted at the end. `after_stop` is the last line after an orderly stop.
+    Must be called from the main thread, which receives signals.
     """
-    with _collected_signals() as signals:
+    signals: list[int] = []
+    with on_stop_signals(lambda signum, _: signals.append(signum)):
         guard = Guard(scratch_folder)
         try:
             supervisor = Supervisor(
-                learner, actors, guard, Terminal(terminal), policy or Policy(), signals
+                learner, actors, guard, Terminal(terminal), policy or Policy(), signals, after_stop
             )
             return supervisor.run()
         finally:

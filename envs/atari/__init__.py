@@ -18,6 +18,8 @@ from seed_rl.specs import ArraySpec, EnvironmentSpecs
 
 @dataclasses.dataclass(frozen=True)
 class Config:
+    """Atari: the game and the protocol by which it is played."""
+
     game: str = option("Pong", "Atari: the game, as in Pong or MsPacman.")
     num_action_repeats: int = option(4, "Frames that one step takes, all with the same action.")
     max_random_noops: int = option(30, "Atari: at most so many random no-ops start an episode.")

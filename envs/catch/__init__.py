@@ -16,6 +16,8 @@ from seed_rl.specs import ArraySpec, EnvironmentSpecs
 
 @dataclasses.dataclass(frozen=True)
 class Config:
+    """Catch: a small game of our own, quick to learn."""
+
     board_size: int = option(
         12, "Catch: rows and columns of the board; must divide 84. An episode has one step less."
     )

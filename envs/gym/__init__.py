@@ -15,6 +15,8 @@ from seed_rl.specs import EnvironmentSpecs
 
 @dataclasses.dataclass(frozen=True)
 class Config:
+    """gym: an environment that gymnasium can make."""
+
     game: str = option("CartPole-v1", "Id of the gymnasium environment, such as CartPole-v1.")
 
 

@@ -22,6 +22,8 @@ _logger = logging.getLogger(__name__)
 def specs_of(make_env: Callable[[], Any]) -> EnvironmentSpecs:
     """The specs of one environment, which is made and closed for this."""
     env = make_env()
+    if not hasattr(env, "observation_space") or not hasattr(env, "action_space"):
+        raise ValueError(f"saw {env!r} in place of an environment, wanted a gymnasium.Env")
     try:
         return environment_specs(env)
     finally:

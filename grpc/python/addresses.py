@@ -92,6 +92,11 @@ def _unix_path(text: str) -> str:
         path = path[2:]
     if not path or "\0" in path:
         raise ValueError(f"address {text!r} names no path: wanted unix:path")
+    misread = sorted(set(path) & set("#?%,"))
+    if misread:
+        raise ValueError(
+            f"address {text!r}: gRPC misreads {' '.join(misread)} in a path: wanted one without"
+        )
     size = len(os.fsencode(path))
     if size > MAX_UNIX_PATH_BYTES:
         raise ValueError(

@@ -38,6 +38,8 @@ def test_parse(text, address, again):
         ("http://localhost:8686", "wanted host:port"),
         ("a b:1", "is no host"),
         ("unix:", "names no path"),
+        ("unix:a#b", "gRPC misreads # in a path"),
+        ("unix:/tmp/a%20b,c?", "gRPC misreads % , ? in a path"),
         ("unix://p", "wanted unix:path or unix:///absolute/path"),
         ("unix:/" + "p" * 120, "the path has 121 bytes, the system's limit for a socket is 107"),
     ],
