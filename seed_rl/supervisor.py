@@ -237,11 +237,7 @@ class Actor:
         self._restart_at = 0.0
 
     def start_if_due(self) -> None:
-        if (
-            not self.child.runs
-            and self._failed_at is None
-            and time.monotonic() >= self._restart_at
-        ):
+        if not self.child.runs and self._failed_at is None and time.monotonic() >= self._restart_at:
             self.child.start()
 
     def failure(self) -> int | None:

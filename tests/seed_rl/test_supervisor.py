@@ -300,10 +300,46 @@ def test_actor_that_keeps_failing_ends_the_launcher(launch: Launch) -> None:
 def test_actor_that_fails_now_and_then_lives_on(launch: Launch) -> None:
     """Case 64: only failures in quick succession count."""
     failing = "import sys, time; print('steps', flush=True); time.sleep(0.5); sys.exit(3)"
-    launched = launch(LEARNER, failing, quick_secs=0.2, first_delay_secs=0.0)
+    launched = launch(LEARNER, failing, quick_secs=0.2, short_secs=0.2, first_delay_secs=0.0)
     launched.wait_for(lambda text: text.count("[actor 0] steps") >= 5)
     assert launched.process.poll() is None
     assert "exited with code 3; it starts again" in launched.text()
+
+
+def test_actor_that_fails_slowly_is_given_up(launch: Launch) -> None:
+    """Case 15: it needs longer than `quick_secs` before it comes to what always fails."""
+    failing = "import sys, time; time.sleep(0.5); sys.exit(3)"
+    launched = launch(LEARNER, failing, quick_secs=0.2, short_secs=20.0, first_delay_secs=0.0)
+    assert launched.ended() == 3
+    text = launched.text()
+    assert text.count("exited with code 3; it starts again") == 4
+    assert "exited with code 3, 5 times in a row after less than 20 s" in text
+    assert (launched.folder / "checkpoint").exists()
+
+
+def test_actor_that_ends_as_if_finished_is_given_up(launch: Launch) -> None:
+    """An environment calls exit: code 0 is a failure as long as the learner goes on."""
+    leaving = "import os; print('leaves', flush=True); os._exit(0)"
+    launched = launch(LEARNER, leaving, ACTOR, finished_delay_secs=0.3, first_delay_secs=0.1)
+    assert launched.ended() == 1
+    text = launched.text()
+    assert (
+        "[launcher] actor 0 (environments 0-1) exited with code 0 before training was over; "
+        "it starts again in 0.1 s" in text
+    )
+    assert text.count("before training was over") == 2
+    assert text.splitlines()[-2] == "[actor 0] leaves"
+    assert (launched.folder / "checkpoint").exists()
+
+
+def test_refusal_of_the_learner_is_shown_once(launch: Launch) -> None:
+    refusing = "import sys; print('seed_rl: no such flag', flush=True); sys.exit(2)"
+    launched = launch(refusing, ACTOR)
+    assert launched.ended() == 2
+    assert launched.text().count("no such flag") == 1
+    assert "[launcher] the learner exited with code 2; why stands above and in learner.log" in (
+        launched.text()
+    )
 
 
 def test_learner_failure_ends_all(launch: Launch) -> None:
