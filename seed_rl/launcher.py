@@ -285,10 +285,16 @@ def tensorboard_command() -> str:
     return shlex.quote(relative if is_shorter else str(beside))
 
 
-def _launch(words: Words, scratch_folder: str) -> int:
-    plan = make_plan(words, scratch_folder)
+def _launch(argv: Sequence[str], scratch_folder: str) -> int:
+    try:
+        words = parse_words(argv)
+        plan = make_plan(words, scratch_folder)
+        is_refused = is_in_use(plan.logdir)
+    except (UserError, OSError) as error:
+        print(f"{error}\n{USAGE}", file=sys.stderr)
+        return 2
     shown_logdir = shlex.quote(str(plan.logdir))
-    if is_in_use(plan.logdir):
+    if is_refused:
         print(f"another learner runs in {shown_logdir}; choose another --logdir", file=sys.stderr)
         return 2
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -324,10 +330,7 @@ def main(argv: Sequence[str]) -> int:
     # Until `supervise` has its own: no process has been started, and nothing is lost.
     with on_stop_signals(end):
         try:
-            return _launch(parse_words(argv), scratch_folder)
-        except (UserError, OSError) as error:
-            print(f"{error}\n{USAGE}", file=sys.stderr)
-            return 2
+            return _launch(argv, scratch_folder)
         finally:
             shutil.rmtree(scratch_folder, ignore_errors=True)
 

@@ -1,7 +1,9 @@
 """The launcher's command line: what it starts, and what it refuses."""
 
+import fcntl
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import time
@@ -165,6 +167,88 @@ def test_scratch_folder_leaves_room_for_a_socket(
         assert len(f"{folder}/learner") <= 107
     finally:
         os.rmdir(folder)
+
+
+def test_log_dir_in_use(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    """Refused in one line, before anything is written to the logs that are in use."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(launcher, "supervise", lambda *programs, **options: 0)
+    (tmp_path / "run").mkdir()
+    argv = ["catch", "vtrace", "1", "--logdir=run"]
+    with open(tmp_path / "run" / launcher.LOCK_FILE, "w") as lock_file:
+        fcntl.flock(lock_file, fcntl.LOCK_EX)
+        assert launcher.main(argv) == 2
+        printed = capsys.readouterr()
+        assert printed.err == "another learner runs in run; choose another --logdir\n"
+        assert printed.out == ""
+    assert launcher.main(argv) == 0
+    with open(tmp_path / "run" / launcher.LOCK_FILE, "w") as lock_file:
+        fcntl.flock(lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # it has been released
+
+
+def test_lock_file_is_the_learners() -> None:
+    from seed_rl import experiment
+
+    assert experiment.LOCK_FILE == launcher.LOCK_FILE
+
+
+def test_tensorboard_command(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
+    """A newcomer's PATH has no virtual environment in it."""
+    bin_folder = tmp_path / "a venv/bin"
+    bin_folder.mkdir(parents=True)
+    monkeypatch.setattr(sys, "executable", str(bin_folder / "python"))
+    assert launcher.tensorboard_command() == "tensorboard"
+    (bin_folder / "tensorboard").touch()
+    monkeypatch.chdir(tmp_path)
+    assert launcher.tensorboard_command() == "'a venv/bin/tensorboard'"
+    monkeypatch.chdir("/")
+    command = launcher.tensorboard_command()
+    assert (pathlib.Path("/") / command.strip("'")) == bin_folder / "tensorboard"
+    monkeypatch.chdir(bin_folder)
+    assert launcher.tensorboard_command() == f"'{bin_folder}/tensorboard'"
+
+
+@pytest.mark.parametrize("flags", [[], ["--logdir=run"]])
+def test_how_to_go_on(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path, flags: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    lines = []
+    monkeypatch.setattr(
+        launcher, "supervise", lambda *programs, after_stop, **options: lines.append(after_stop)
+    )
+    launcher.main(["catch", "vtrace", "1", *flags])
+    (line,) = lines
+    assert line.startswith("stopped; to go on, type the same command")
+    assert (" with --logdir=logs/catch-vtrace-" in line) == (not flags)
+
+
+def test_stop_during_the_imports_of_the_launcher(tmp_path: pathlib.Path) -> None:
+    """Ctrl-C then: nothing has been started, so there is nothing to say."""
+    (tmp_path / "my_game.py").write_text(
+        "import time\nprint('imports', flush=True)\ntime.sleep(60)\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-m", "seed_rl.launcher", "my_game:make", "vtrace", "1"],
+        cwd=tmp_path,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "imports\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=10) == 0
+        assert process.stdout.read() == ""
+    finally:
+        process.kill()
+        process.communicate()
+    assert {path.name for path in tmp_path.iterdir()} <= {"my_game.py", "__pycache__"}
 
 
 def test_help_needs_nothing_installed() -> None:
