@@ -206,7 +206,15 @@ def test_root_installs_what_is_missing(commands: pathlib.Path, checkout: pathlib
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code"), [(["--help"], 0), ([], 2), (["atari", "vtrace"], 2)]
+    ("arguments", "code"),
+    [
+        (["--help"], 0),
+        (["atari", "vtrace", "2", "16", "-h"], 0),
+        ([], 2),
+        (["atari", "vtrace"], 2),
+        (["atari", "vtrace", "--seed=1", "--game=pong"], 2),
+        (["atari", "vtrace", "2", "16", "32"], 2),
+    ],
 )
 def test_usage_needs_no_installation(
     commands: pathlib.Path, checkout: pathlib.Path, arguments: list[str], code: int
@@ -217,6 +225,18 @@ def test_usage_needs_no_installation(
     assert "usage: run_local.sh GAME AGENT NUM_ACTORS" in result.stdout
     assert len(result.stdout.splitlines()) > 10 if code == 0 else 2
     assert not (checkout / ".venv").exists()
+
+
+def test_python_of_typecheck_may_be_relative(
+    commands: pathlib.Path, checkout: pathlib.Path
+) -> None:
+    """As CONTRIBUTING.md says it."""
+    add_command(commands, "of_mine", 'echo "checks with $0: $*"')
+    script = checkout / "scripts/typecheck.sh"
+    result = run(commands, script, "--verbose", PYTHON="commands/of_mine")
+    assert result.returncode == 0, result.stdout
+    assert f"checks with {commands}/of_mine: -m mypy" in result.stdout
+    assert result.stdout.endswith("-p seed_rl --verbose\n")
 
 
 def test_shellcheck() -> None:
