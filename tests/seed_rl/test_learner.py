@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import glob
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -296,3 +298,82 @@ def test_a_refused_start_leaves_the_log_dir_as_it_was(tmp_path: Any) -> None:
     with pytest.raises(UserError, match="lstm"):
         make_learner(tmp_path / "run", lstm_size=8)
     assert (tmp_path / "run/config.json").read_bytes() == config
+
+
+EDGES = '''
+import gymnasium, numpy as np
+
+class Edges(gymnasium.Env):
+    """Pays +1 or -1, by the action, only at the last and first steps of unrolls of 5."""
+    observation_space = gymnasium.spaces.Box(0.0, 1.0, (10,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def _observe(self):
+        return np.eye(10, dtype=np.float32)[self.time % 10]
+
+    def reset(self, *, seed=None, options=None):
+        self.time = 0
+        return self._observe(), {}
+
+    def step(self, action):
+        pays = self.time % 5 in (4, 0)
+        self.time += 1
+        return self._observe(), (2.0 * action - 1.0) * pays, self.time == 10, False, {}
+'''
+
+
+def test_learns_from_rewards_at_the_edges_of_unrolls(tmp_path: Any, monkeypatch: Any) -> None:
+    """Case 48: what is paid at steps k * T - 1 and k * T is learned from, 4 of 4 at best."""
+    (tmp_path / "edges.py").write_text(EDGES)
+    monkeypatch.syspath_prepend(tmp_path)
+    learner = make_learner(tmp_path / "run", "edges:Edges", learning_rate=0.003)
+    with running(learner) as run:
+        wait_until(lambda: (learner._metrics.recent_return or 0.0) > 3.0, 90.0)
+    assert run.failure is None
+
+
+def test_training_goes_on_when_a_checkpoint_cannot_be_saved(tmp_path: Any, caplog: Any) -> None:
+    """A disk that is full for a while costs a checkpoint, not the run."""
+    learner = make_learner(tmp_path / "run", save_checkpoint_secs=0.5)
+    save = learner._checkpoints.save
+    attempts: list[int] = []
+
+    def fill_the_disk_once(number: int) -> str:
+        attempts.append(number)
+        if len(attempts) == 1:
+            raise OSError(28, "No space left on device")
+        return save(number)
+
+    learner._checkpoints.save = fill_the_disk_once  # type: ignore[method-assign]
+    with running(learner) as run:
+        wait_until(lambda: len(attempts) >= 2, 60.0)
+    assert run.failure is None
+    assert "could not save a checkpoint" in caplog.text
+    assert "No space left on device" in caplog.text
+    assert glob.glob(str(tmp_path / "run/checkpoints/*.index"))
+
+
+def test_failure_of_a_thread_ends_the_process_with_its_traceback(tmp_path: Any) -> None:
+    """Case 70: in a real learner process, which doesn't linger with its other threads."""
+    code = """
+import sys
+from seed_rl.__main__ import main
+from seed_rl.experience import Prefetcher
+def fail(self):
+    raise ZeroDivisionError("planted in the prefetch thread")
+Prefetcher.run = fail
+sys.exit(main(sys.argv[1:]))
+"""
+    done = subprocess.run(
+        [
+            *(sys.executable, "-c", code, "--environment=catch", f"--logdir={tmp_path}/run"),
+            f"--server_address=unix:{tmp_path}/socket",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == "ZeroDivisionError: planted in the prefetch thread"
+    assert "in fail" in done.stderr
