@@ -72,6 +72,8 @@ class Launched:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                # These tests may themselves run under nohup, which children inherit.
+                preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
             )
 
     def text(self) -> str:
