@@ -95,6 +95,7 @@ class Client:
         self._call: Any = None
         self._step_layout: Layout | None = None
         self._action_layout: Layout | None = None
+        self._num_sent = 0  # rows whose answer was not received yet
         self._closed = threading.Event()
         self._deadline = float("inf")  # of the answer that is waited for
 
@@ -158,29 +159,45 @@ class Client:
     def act(
         self, columns: Sequence[np.ndarray], timeout_secs: float = float("inf")
     ) -> list[np.ndarray]:
-        """Sends rows, the step layout's columns `[n, ...]`, and waits for their actions.
+        """Sends rows and waits for their actions: `send` and `receive` in one."""
+        self.send(columns)
+        return self.receive(timeout_secs)
 
-        The columns are copied and can be written to afterwards; so can the actions. A learner that
-        is there but busy is waited for as long as `timeout_secs` allows.
+    def send(self, columns: Sequence[np.ndarray]) -> None:
+        """Sends rows, the step layout's columns `[n, ...]`, without waiting for anything.
+
+        The columns are copied and can be written to afterwards. Their answer has to be received
+        before the next rows are sent.
+
+        Raises:
+          ValueError: the columns don't have the step layout; nothing was sent.
+        """
+        if self._call is None or self._step_layout is None:
+            raise RuntimeError("join before acting")
+        if self._num_sent:
+            raise RuntimeError("receive the answer before sending again")
+        self._requests.put(self._step_layout.encode(columns))
+        self._num_sent = len(columns[0])
+
+    def receive(self, timeout_secs: float = float("inf")) -> list[np.ndarray]:
+        """Waits for the actions of the rows sent last, which can be written to.
+
+        A learner that is there but busy is waited for as long as `timeout_secs` allows.
 
         Returns:
           The action layout's columns `[n, ...]`.
 
         Raises:
-          ValueError: the columns don't have the step layout.
           Refused: the learner found a mistake in the rows.
           Disconnected: the learner is gone, or took too long.
           Finished: the training is over.
         """
-        if self._call is None or self._step_layout is None or self._action_layout is None:
-            raise RuntimeError("join before acting")
-        self._requests.put(self._step_layout.encode(columns))
-        answer = self._receive(self._call.__next__, timeout_secs)
-        actions = self._action_layout.decode(answer)
-        if len(actions[0]) != len(columns[0]):
-            raise Disconnected(
-                f"the learner sent {len(actions[0])} actions, wanted {len(columns[0])}"
-            )
+        if not self._num_sent or self._action_layout is None:
+            raise RuntimeError("send before receiving")
+        num_sent, self._num_sent = self._num_sent, 0
+        actions = self._action_layout.decode(self._receive(self._call.__next__, timeout_secs))
+        if len(actions[0]) != num_sent:
+            raise Disconnected(f"the learner sent {len(actions[0])} actions, wanted {num_sent}")
         return [column.copy() for column in actions]
 
     def close(self) -> None:
