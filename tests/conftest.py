@@ -12,7 +12,8 @@ import pytest
 ROOT = pathlib.Path(__file__).parent.parent
 # What git does not have, or the copies do not need.
 _NOT_COPIED = shutil.ignore_patterns(
-    ".git", ".venv*", ".*_cache", "__pycache__", "*.egg-info", "build", "dist", "logs"
+    *(".git", ".venv*", ".*_cache", "__pycache__", "*.egg-info", "build", "dist", "logs"),
+    *("*.so", "_native_missing.txt"),
 )
 
 
