@@ -28,9 +28,9 @@ from typing import Any
 
 import numpy as np
 
-from seed_rl.grpc.client import Client
+from seed_rl.grpc.client import make_client
 from seed_rl.grpc.codec import action_layout, step_layout
-from seed_rl.grpc.server import Server, ServerClosed
+from seed_rl.grpc.server import ServerClosed, make_server
 from seed_rl.specs import ArraySpec
 from seed_rl.types import StepType
 
@@ -96,7 +96,7 @@ def serve(connection: Connection, address: str, load: Load) -> None:
     """The server's process: tells its address, then its CPU time whenever asked, until None."""
     sys.setswitchinterval(1e-4)  # as in the learner
     num_envs = load.num_streams * load.num_rows
-    server = Server(
+    server = make_server(
         address,
         step_layout(ROWS[load.row]),
         action_layout(ACTION),
@@ -129,7 +129,7 @@ def send(connection: Connection, address: str, load: Load, streams: range) -> No
     layout = step_layout(ROWS[load.row])
     clients, messages = [], []
     for stream in streams:
-        client = Client(address)
+        client = make_client(address)
         first = stream * load.num_rows
         client.join(first, load.num_rows, layout, action_layout(ACTION))
         columns = layout.empty(load.num_rows)

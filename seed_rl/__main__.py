@@ -40,7 +40,7 @@ def _run_learner(selection: Selection, argv: list[str]) -> None:
         signal.signal(signum, signal.SIG_DFL)
     from seed_rl.agents import registry as agents
     from seed_rl.envs import registry as environments
-    from seed_rl.grpc import addresses
+    from seed_rl.grpc import addresses, core
 
     with as_user_error(ValueError, ImportError):
         environment_class = environments.load(selection.environment).Config
@@ -52,6 +52,7 @@ def _run_learner(selection: Selection, argv: list[str]) -> None:
         raise UserError("--logdir is empty, wanted the folder to keep this run in")
     with as_user_error(ValueError):
         addresses.parse(config.server_address)
+        core.choose(config.core)
     devices.start_tensorflow(config.intra_op_threads, config.inter_op_threads)
     from seed_rl.experiment import Experiment
     from seed_rl.learner import Learner

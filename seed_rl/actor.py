@@ -15,6 +15,7 @@ from seed_rl.config import option
 from seed_rl.envs import registry
 from seed_rl.envs.environment import Environments
 from seed_rl.errors import UserError, as_user_error
+from seed_rl.grpc import core as cores
 from seed_rl.grpc.client import (
     Client,
     Description,
@@ -22,6 +23,7 @@ from seed_rl.grpc.client import (
     Finished,
     RangeTaken,
     Refused,
+    make_client,
 )
 from seed_rl.grpc.codec import action_layout, step_layout
 
@@ -54,6 +56,7 @@ class ActorConfig:
         120.0, "Give up after so many seconds in which the learner could not be reached."
     )
     token: str = option("", "The learner's secret, if it has one.")
+    core: str = option("auto", cores.HELP, cores.CHOICES)
 
     def __post_init__(self) -> None:
         for name in ("task", "env_batch_size", "num_envs", "reconnect_secs"):
@@ -133,8 +136,10 @@ class _Actor:
             client.close()
 
     def _connect(self) -> Client:
-        with as_user_error(ValueError):  # the address
-            return Client(self._config.server_address, self._config.token)
+        with as_user_error(ValueError):  # the address or the core
+            return make_client(
+                self._config.server_address, self._config.token, core=self._config.core
+            )
 
     def _join(
         self, client: Client, environments: Environments, description: Description

@@ -7,6 +7,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from seed_rl.grpc import core as cores
+
 # Beyond this, larger batches no longer make a row cheaper on the devices that we know.
 _LARGEST_AUTOMATIC_BATCH = 512
 
@@ -58,6 +60,7 @@ class LearnerConfig:
     )
     log_secs: float = option(10.0, "Seconds between status lines and TensorBoard points.")
     token: str = option("", "Secret that actors must show; empty = none is asked for.")
+    core: str = option("auto", cores.HELP, cores.CHOICES)
     intra_op_threads: int = option(
         -1, "TensorFlow threads within an operation; -1 = automatic for this machine."
     )

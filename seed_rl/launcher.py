@@ -187,7 +187,7 @@ def make_plan(words: Words, scratch_folder: str) -> Plan:
     from seed_rl.agents import registry as agents
     from seed_rl.config import LearnerConfig
     from seed_rl.envs import registry as environments
-    from seed_rl.grpc import addresses
+    from seed_rl.grpc import addresses, core
 
     def names(config_class: type) -> set[str]:
         return {field.name for field in dataclasses.fields(config_class)}
@@ -222,6 +222,7 @@ def make_plan(words: Words, scratch_folder: str) -> Plan:
     actor_address = connect_address(config.server_address)
     with as_user_error(ValueError):
         addresses.parse(actor_address)
+        core.choose(config.core)
     game = getattr(environment_config, "game", "")
     logdir = (
         pathlib.Path(config.logdir) if config.logdir else make_logdir(words.game, game, words.agent)

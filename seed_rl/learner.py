@@ -19,8 +19,9 @@ from seed_rl.checkpoints import Checkpoints
 from seed_rl.config import LearnerConfig
 from seed_rl.experience import BatchQueue, Prefetcher
 from seed_rl.experiment import CHECKPOINT_FOLDER, LOCK_FILE, Experiment, LogdirError
+from seed_rl.grpc import core as cores
 from seed_rl.grpc.codec import action_layout, step_layout
-from seed_rl.grpc.server import Server
+from seed_rl.grpc.server import make_server
 from seed_rl.inference import Inference
 from seed_rl.metrics import Accumulator, StageTimes
 from seed_rl.optimizers import Optimizer
@@ -96,7 +97,7 @@ class Learner:
         self.prefetcher = Prefetcher(self.batches, self.trainer.to_device, stop)
         self._metrics = Accumulator()
         self._times = StageTimes()
-        self._server = Server(
+        self._server = make_server(
             config.server_address,
             step_layout(single.observation),
             action_layout(single.action),
@@ -111,7 +112,9 @@ class Learner:
             batch_size=config.inference_capacity,
             batch_timeout_secs=config.inference_timeout_ms / 1000,
             token=config.token or None,
+            core=config.core,
         )
+        _logger.info("transport: %s", cores.summary(config.core))
         self.loop = InferenceLoop(
             self._server,
             self.inference,

@@ -5,36 +5,17 @@ meet.
 from __future__ import annotations
 
 import collections
-import dataclasses
 import threading
 import time
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from seed_rl.grpc.codec import Layout
+from seed_rl.grpc.interface import Batch, Stats
 
-# A stream that has sent nothing for so long is no longer waited for: batches close without it.
-_WAITED_FOR_SECS = 1.0
 # Buffers kept for the next batch. More are made where more batches are under way, and dropped.
 _MAX_FREE_BUFFERS = 4
-
-
-class ServerClosed(Exception):
-    """There are no more batches: the server was closed."""
-
-
-class Stats(NamedTuple):
-    """Totals since the start."""
-
-    rows: int
-    batches: int
-    capacity: int  # rows of a full batch
-
-    @property
-    def fill(self) -> float:
-        """Mean share of a batch that was filled; 0 before the first."""
-        return self.rows / (self.batches * self.capacity) if self.batches else 0.0
 
 
 class Stream:
@@ -48,19 +29,6 @@ class Stream:
         self.is_open = True
         self.is_awaited = True  # a message is expected at any moment
         self.since = time.monotonic()  # of its opening or last answer
-
-
-@dataclasses.dataclass(eq=False)
-class Batch:
-    """Rows that wait for actions. Every batch must be replied to.
-
-    Its arrays stay valid until the thread that took it asks for the next one.
-    """
-
-    size: int  # rows
-    columns: list[np.ndarray]  # the step layout's fields [capacity, ...]; the first `size` count
-    restarted: np.ndarray  # bool [size]: the environment's first row under a new lease
-    calls: list[tuple[Stream, int, int]]  # the server's: who sent which rows
 
 
 class _Buffer:
@@ -77,13 +45,19 @@ class Batcher:
 
     A batch closes when it is full, when no stream is left that could add to it, or, once somebody
     waits for it, `timeout_secs` after its first row. So there are never more batches than streams.
+    A stream that has sent nothing for `waited_for_secs` is no longer waited for.
+
+    The `origin` of its batches is who sent which rows: stream, first row, number of rows.
     """
 
-    def __init__(self, layout: Layout, capacity: int, timeout_secs: float) -> None:
+    def __init__(
+        self, layout: Layout, capacity: int, timeout_secs: float, waited_for_secs: float
+    ) -> None:
         self._layout = layout
         self._sizes = [spec.num_bytes for _, spec in layout.fields]
         self._capacity = capacity
         self._timeout_secs = timeout_secs
+        self._waited_for_secs = waited_for_secs
         self._changed = threading.Condition(threading.Lock())  # guards all that follows
         self._open: Batch | None = None
         self._open_buffer = _Buffer(layout, capacity)
@@ -139,7 +113,7 @@ class Batcher:
                 start = stop
             batch.restarted[first:last] = False if restarted is None else restarted
             batch.size = last
-            batch.calls.append((stream, first, n))
+            batch.origin.append((stream, first, n))
             stream.batch = batch
             if last == self._capacity:
                 self._close()
@@ -147,7 +121,7 @@ class Batcher:
 
     def forget_silent_streams(self, streams: list[Stream]) -> None:
         """Stops waiting for those that have sent nothing for long."""
-        silent_since = time.monotonic() - _WAITED_FOR_SECS
+        silent_since = time.monotonic() - self._waited_for_secs
         with self._changed:
             for stream in streams:
                 if stream.is_awaited and stream.since < silent_since:
@@ -193,7 +167,7 @@ class Batcher:
         with self._changed:
             if self._failure is not None:
                 raise self._failure
-            for stream, _, _ in batch.calls:
+            for stream, _, _ in batch.origin:
                 if stream.batch is not batch:
                     raise RuntimeError("a batch was replied to twice")
                 stream.batch = None

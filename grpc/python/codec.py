@@ -106,6 +106,19 @@ class Layout:
             parts.append(column.data if column.flags.c_contiguous else column.tobytes())
         return b"".join(parts)
 
+    def first_rows(self, columns: Sequence[np.ndarray], n: int) -> list[np.ndarray]:
+        """The first n rows of columns that may have more. Raises ValueError naming the field."""
+        rows = [np.asarray(column)[:n] for column in columns]
+        if len(rows) != len(self.fields):
+            raise ValueError(f"saw {len(rows)} columns, wanted {len(self.fields)}: {self}")
+        for column, dtype, (name, spec) in zip(rows, self.dtypes, self.fields, strict=True):
+            if column.dtype != dtype or column.shape != (n, *spec.shape):
+                raise ValueError(
+                    f"{name}: saw {column.dtype}{list(column.shape)}, "
+                    f"wanted {spec.dtype}{[n, *spec.shape]}"
+                )
+        return rows
+
     def decode(self, message: bytes) -> list[np.ndarray]:
         """The columns `[n, ...]`, read-only views of the message. Raises ValueError."""
         start, n = self.locate(message)
@@ -170,16 +183,24 @@ class RowCheck:
     """Checks the messages of one lease, and tells the first row of each of its environments.
 
     Nothing here loops over rows in Python: a good message of n rows costs a few microseconds.
+
+    Args:
+      layout: the step layout.
+      first_env_id: the lease's first environment.
+      num_envs: the lease's number of environments.
+      started: bool `[num_envs]`, which of them have sent rows before; none where it is None.
     """
 
-    def __init__(self, layout: Layout, first_env_id: int, num_envs: int) -> None:
+    def __init__(
+        self, layout: Layout, first_env_id: int, num_envs: int, started: np.ndarray | None = None
+    ) -> None:
         self._layout = layout
         self._first_env_id = first_env_id
         self._num_envs = num_envs
         env_ids = np.arange(first_env_id, first_env_id + num_envs, dtype="<i4")
         self._all_env_ids = env_ids.tobytes()
-        self._started = np.zeros(num_envs, bool)
-        self._all_started = False
+        self._started = np.zeros(num_envs, bool) if started is None else started.copy()
+        self._all_started = bool(self._started.all())
         # Floats to look through: field, dtype, its place in a row and number of values. The two
         # rewards lie side by side and are looked through as one.
         self._floats: list[tuple[np.dtype, int, int]] = [(np.dtype("<f4"), 5, 2)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import enum
+
 PROTOCOL_VERSION = 1
 
 SERVICE = "seed_rl.Seed"
@@ -14,8 +16,40 @@ TOKEN_KEY = "seed-rl-token"
 FINISHED_KEY = "seed-rl-finished"
 
 
+_LEAST_MAX_MESSAGE_BYTES = 4 << 20  # gRPC's own default, which also leaves room for any Join
+
+
+class StatusCode(enum.IntEnum):
+    """gRPC's status codes, by their numbers on the wire."""
+
+    OK = 0
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    ABORTED = 10
+    OUT_OF_RANGE = 11
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    DATA_LOSS = 15
+    UNAUTHENTICATED = 16
+
+
+def max_message_bytes(batch_size: int, row_bytes: int) -> int:
+    """The largest message that a server accepts: a batch, what frames it, and a row for the words
+    that say how many there are too many.
+    """
+    return max(_LEAST_MAX_MESSAGE_BYTES, (batch_size + 1) * row_bytes + 64)
+
+
 def channel_options(keepalive_secs: float) -> list[tuple[str, int]]:
-    """gRPC's settings for either end: messages of any size, and pings.
+    """gRPC's settings for either end: messages of any size where nothing is said, and pings.
 
     An end that doesn't answer within twice `keepalive_secs`, because it was stopped or unplugged,
     is taken for dead.

@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 
 from seed_rl.grpc import protocol
-from seed_rl.grpc.client import Client
+from seed_rl.grpc.client import make_client as new_client
 from seed_rl.grpc.codec import action_layout, step_layout
-from seed_rl.grpc.server import Server, ServerClosed
+from seed_rl.grpc.server import ServerClosed
+from seed_rl.grpc.server import make_server as new_server
 from seed_rl.grpc.service_pb2 import JoinRequest, JoinResponse
 from seed_rl.specs import ArraySpec
 from seed_rl.types import StepType
@@ -103,7 +104,7 @@ def make_server():
             "batch_size": 8,
             "batch_timeout_secs": 0.05,
         }
-        server = Server(
+        server = new_server(
             address, step_layout(observation), action_layout(action), **{**defaults, **options}
         )
         servers.append(server)
@@ -136,7 +137,7 @@ def make_client():
 
     def make(server, first_env_id=0, num_envs=0, observation=OBSERVATION, action=ACTION, **options):
         names = ("token", "name", "keepalive_secs")
-        client = Client(
+        client = new_client(
             getattr(server, "address", server),
             **{name: options.pop(name) for name in names if name in options},
         )

@@ -152,7 +152,7 @@ def test_actors_silent_for_long_are_not_waited_for(
     make_server, make_client, in_background, rows, monkeypatch
 ):
     """Case 73: nor does it cost the others a timeout at every step."""
-    monkeypatch.setattr("seed_rl.grpc.batching._WAITED_FOR_SECS", 3.0)
+    monkeypatch.setattr("seed_rl.grpc.admission.WAITED_FOR_SECS", 3.0)
     server = make_server(batch_timeout_secs=NEVER)
     client, hanging = make_client(server, 0, 1), make_client(server, 1, 1)
     for _ in range(3):
@@ -177,7 +177,7 @@ def test_the_log_names_an_actor_that_is_silent(
     make_server, make_client, caplog, monkeypatch, eventually
 ):
     """Case 73."""
-    monkeypatch.setattr("seed_rl.grpc.server._WARN_OF_SILENCE_SECS", 0.3)
+    monkeypatch.setattr("seed_rl.grpc.admission.WARN_OF_SILENCE_SECS", 0.3)
     server = make_server()
     make_client(server, 2, 3, name="sleeper")
     eventually(lambda: "has sent nothing for" in caplog.text)
@@ -218,7 +218,7 @@ def test_reply_refuses_actions_of_another_kind(make_server, make_client, in_back
         server.reply(batch, [np.zeros(2, np.int64)])
     with pytest.raises(ValueError, match=r"action: saw int32\[1\], wanted int32\[2\]"):
         server.reply(batch, [np.zeros(1, np.int32)])
-    with pytest.raises(ValueError, match="saw 0 columns of actions, wanted 1"):
+    with pytest.raises(ValueError, match="saw 0 columns, wanted 1: action"):
         server.reply(batch, [])
     server.reply(batch, [np.zeros(2, np.int32)])
     answer.result()

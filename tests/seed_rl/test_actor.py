@@ -14,7 +14,7 @@ from seed_rl import actor as actor_module
 from seed_rl.actor import ActorConfig, run_actor
 from seed_rl.errors import UserError
 from seed_rl.grpc.codec import action_layout, step_layout
-from seed_rl.grpc.server import Server, ServerClosed
+from seed_rl.grpc.server import ServerClosed, make_server
 from seed_rl.specs import ArraySpec
 from seed_rl.types import StepType
 
@@ -78,7 +78,7 @@ class Learner:
             "env_batch_size": 2,
             **options.pop("description", {}),
         }
-        self.server = Server(
+        self.server = make_server(
             address,
             step_layout(options.pop("observation", ArraySpec((2,), "uint8"))),
             action_layout(ArraySpec((), "int32", 0, 99)),

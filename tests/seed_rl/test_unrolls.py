@@ -21,7 +21,7 @@ from seed_rl.agents import registry as agents
 from seed_rl.envs.gym.factory import FactoryConfig, FactoryFamily
 from seed_rl.experience import BatchQueue, Stopped
 from seed_rl.frame_stack import stacked_spec
-from seed_rl.grpc.batching import Batch
+from seed_rl.grpc.server import Batch
 from seed_rl.inference import Inference, Step
 from seed_rl.metrics import Accumulator
 from seed_rl.specs import ArraySpec, EnvironmentSpecs
