@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import itertools
 import logging
 import random
 import time
@@ -11,7 +13,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from seed_rl import specs
-from seed_rl.config import option
+from seed_rl.config import option, require_groups
 from seed_rl.envs import registry
 from seed_rl.envs.environment import Environments
 from seed_rl.errors import UserError, as_user_error
@@ -26,6 +28,7 @@ from seed_rl.grpc.client import (
     make_client,
 )
 from seed_rl.grpc.codec import action_layout, step_layout
+from seed_rl.types import Transition
 
 _FIRST_DELAY_SECS = 0.5  # doubled with each failure in a row, up to:
 _MAX_DELAY_SECS = 5.0
@@ -52,6 +55,11 @@ class ActorConfig:
     num_envs: int = option(
         0, "Environments of all actors together; compared with the learner's, 0 = whatever."
     )
+    env_groups: int = option(
+        0,
+        "Groups of this actor's environments: one steps while the others wait for their actions; "
+        "0 = as many as the learner says.",
+    )
     reconnect_secs: float = option(
         120.0, "Give up after so many seconds in which the learner could not be reached."
     )
@@ -59,7 +67,7 @@ class ActorConfig:
     core: str = option("auto", cores.HELP, cores.CHOICES)
 
     def __post_init__(self) -> None:
-        for name in ("task", "env_batch_size", "num_envs", "reconnect_secs"):
+        for name in ("task", "env_batch_size", "num_envs", "env_groups", "reconnect_secs"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"--{name} is {getattr(self, name)}, wanted at least 0")
 
@@ -77,12 +85,62 @@ def run_actor(config: ActorConfig) -> None:
     _Actor(config).run()
 
 
+def split(env_ids: range, num_groups: int) -> list[range]:
+    """Cuts ids into groups of nearly the same size, the larger ones first."""
+    size, rest = divmod(len(env_ids), num_groups)
+    bounds = [group * size + min(group, rest) for group in range(num_groups + 1)]
+    return [env_ids[first:last] for first, last in itertools.pairwise(bounds)]
+
+
+class _Group:
+    """Environments that step together, and their stream."""
+
+    def __init__(self, env_ids: range, environments: Environments) -> None:
+        self.environments = environments
+        self._env_ids = env_ids
+        self._column = np.array(env_ids, np.int32)
+        self._lease = ""
+        self._client: Client | None = None
+
+    def join(self, client: Client, total_num_envs: int) -> None:
+        """Leases the environments; once more where they had a lease."""
+        environment = self.environments.specs
+        self._lease = client.join(
+            self._env_ids.start,
+            len(self._env_ids),
+            step_layout(environment.observation),
+            action_layout(environment.action),
+            total_num_envs=total_num_envs,
+            previous_lease=self._lease,
+        )
+        self._client = client
+
+    def start(self) -> None:
+        self._send(self.environments.reset())
+
+    def step(self) -> None:
+        assert self._client is not None
+        action = specs.unflatten(self.environments.specs.action, self._client.receive())
+        self._send(self.environments.step(action))
+
+    def _send(self, transition: Transition) -> None:
+        assert self._client is not None
+        self._client.send(
+            [
+                self._column,
+                transition.step_type,
+                transition.reward,
+                transition.raw_reward,
+                *specs.flatten(transition.observation),
+            ]
+        )
+
+
 class _Actor:
     def __init__(self, config: ActorConfig) -> None:
         self._config = config
         self._description: Description | None = None
-        self._environments: Environments | None = None
-        self._lease = ""
+        self._groups: list[_Group] = []
         # Of the first failure in a row, and the first refusal in a row.
         self._lost_since: float | None = None
         self._taken_since: float | None = None
@@ -116,24 +174,20 @@ class _Actor:
             # Environments may fork, and must not inherit a connection.
             client.close()
         self._lost_since = None
-        environments = self._make_environments(description)
-        client = self._connect()
-        try:
-            env_ids = self._join(client, environments, description)
-            transition = environments.reset()
-            while True:
-                action = client.act(
-                    [
-                        env_ids,
-                        transition.step_type,
-                        transition.reward,
-                        transition.raw_reward,
-                        *specs.flatten(transition.observation),
-                    ]
+        self._make_groups(description)
+        with contextlib.ExitStack() as clients:
+            for group in self._groups:
+                group.join(
+                    clients.enter_context(contextlib.closing(self._connect())),
+                    self._config.num_envs,
                 )
-                transition = environments.step(specs.unflatten(environments.specs.action, action))
-        finally:
-            client.close()
+            self._has_joined(description)
+            for group in self._groups:
+                group.start()
+            # All groups but the one that steps here have their rows under way.
+            while True:
+                for group in self._groups:
+                    group.step()
 
     def _connect(self) -> Client:
         with as_user_error(ValueError):  # the address or the core
@@ -141,36 +195,29 @@ class _Actor:
                 self._config.server_address, self._config.token, core=self._config.core
             )
 
-    def _join(
-        self, client: Client, environments: Environments, description: Description
-    ) -> np.ndarray:
-        """Leases the environments. Returns their ids, int32 `[n]`."""
-        num_envs = description.values["env_batch_size"]
-        first_env_id = self._config.task * num_envs
-        self._lease = client.join(
-            first_env_id,
-            num_envs,
-            step_layout(environments.specs.observation),
-            action_layout(environments.specs.action),
-            total_num_envs=self._config.num_envs,
-            previous_lease=self._lease,
-        )
+    def _has_joined(self, description: Description) -> None:
         self._taken_since = None
         self._delay_secs = _FIRST_DELAY_SECS
         self._complained_of = None
+        env_ids = self._env_ids(description)
+        num_groups = len(self._groups)
         _logger.info(
-            "running environments %d..%d of %s for the learner at %s",
-            first_env_id,
-            first_env_id + num_envs - 1,
+            "running environments %d..%d of %s%s for the learner at %s",
+            env_ids[0],
+            env_ids[-1],
             description.values["environment"],
+            f" in {num_groups} groups" if num_groups > 1 else "",
             self._config.server_address,
         )
-        return np.arange(first_env_id, first_env_id + num_envs, dtype=np.int32)
 
-    def _make_environments(self, description: Description) -> Environments:
+    def _env_ids(self, description: Description) -> range:
+        num_envs = description.values["env_batch_size"]
+        return range(self._config.task * num_envs, (self._config.task + 1) * num_envs)
+
+    def _make_groups(self, description: Description) -> None:
         """The environments that the learner describes; those of before where they are the same."""
-        if self._environments is not None and description == self._description:
-            return self._environments
+        if self._groups and description == self._description:
+            return
         self._close_environments()
         values: dict[str, Any] = description.values
         num_envs = values["env_batch_size"]
@@ -179,6 +226,7 @@ class _Actor:
                 f"--env_batch_size: the actor has {self._config.env_batch_size}, the learner "
                 f"{num_envs}: start both with the same, or the actor without"
             )
+        num_groups = self._num_groups(values)
         with as_user_error(ValueError, ImportError):
             family = registry.load(values["environment"])
         try:
@@ -188,17 +236,28 @@ class _Actor:
                 f"the learner's options of {values['environment']} are not this actor's: {error}: "
                 "install the same seed_rl on both"
             ) from error
-        first_env_id = self._config.task * num_envs
-        self._environments = family.make(
-            environment_config, range(first_env_id, first_env_id + num_envs), values["seed"]
-        )
+        for env_ids in split(self._env_ids(description), num_groups):
+            environments = family.make(environment_config, env_ids, values["seed"])
+            self._groups.append(_Group(env_ids, environments))
         self._description = description
-        return self._environments
+
+    def _num_groups(self, values: dict[str, Any]) -> int:
+        wanted = values.get("env_groups", 1)
+        num_groups = self._config.env_groups or wanted
+        with as_user_error(ValueError):
+            require_groups(num_groups, values["env_batch_size"])
+        if num_groups != wanted:
+            _logger.warning(
+                "--env_groups: the actor has %d, the learner %d: its batches fit other groups, so "
+                "that time is lost; start both with the same, or the actor without",
+                num_groups,
+                wanted,
+            )
+        return int(num_groups)
 
     def _close_environments(self) -> None:
-        if self._environments is not None:
-            self._environments.close()
-            self._environments = None
+        while self._groups:
+            self._groups.pop().environments.close()
 
     def _wait(self, error: Exception, since: float, give_up_secs: float) -> None:
         """Sleeps before the next attempt. Raises UserError where that would be too late."""

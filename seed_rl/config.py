@@ -27,6 +27,15 @@ def require_seed(seed: int) -> None:
         raise ValueError(f"--seed is {seed}, wanted 0 to {2**31 - 1}")
 
 
+def require_groups(env_groups: int, env_batch_size: int) -> None:
+    """Raises ValueError where an actor would have groups without environments."""
+    if env_groups > env_batch_size:
+        raise ValueError(
+            f"--env_groups is {env_groups}, wanted at most {env_batch_size}, the environments of "
+            "one actor"
+        )
+
+
 @dataclasses.dataclass(frozen=True)
 class LearnerConfig:
     """Learner: where it is, how many environments it serves, how long it trains."""
@@ -39,6 +48,11 @@ class LearnerConfig:
     )
     num_envs: int = option(32, "Environments of all actors together.")
     env_batch_size: int = option(16, "Environments of one actor.")
+    env_groups: int = option(
+        1,
+        "Groups of each actor's environments: one steps while the others wait for their actions. "
+        "Automatic inference batches then take one group of each actor.",
+    )
     inference_batch_size: int = option(
         -1, "Most environments answered by one call of the network; -1 = automatic."
     )
@@ -69,7 +83,7 @@ class LearnerConfig:
     )
 
     def __post_init__(self) -> None:
-        for name in ("num_envs", "env_batch_size", "total_environment_frames"):
+        for name in ("num_envs", "env_batch_size", "env_groups", "total_environment_frames"):
             if getattr(self, name) < 1:
                 raise ValueError(f"--{name} is {getattr(self, name)}, wanted at least 1")
         for name in ("save_checkpoint_secs", "log_secs", "inference_timeout_ms"):
@@ -96,11 +110,13 @@ class LearnerConfig:
             raise ValueError(
                 f"--inference_batch_size is {self.inference_batch_size}, wanted -1 or at least 1"
             )
-        if 0 < self.inference_batch_size < self.env_batch_size:
+        require_groups(self.env_groups, self.env_batch_size)
+        if 0 < self.inference_batch_size < self._largest_group:
+            groups = f" / --env_groups={self.env_groups}" if self.env_groups > 1 else ""
             raise ValueError(
                 f"--inference_batch_size={self.inference_batch_size} is less than "
-                f"--env_batch_size={self.env_batch_size}: the rows of one actor's message are "
-                "inferred together"
+                f"--env_batch_size={self.env_batch_size}{groups}: the rows of one actor's message "
+                "are inferred together"
             )
         if self.inference_batch_size > self.num_envs:
             raise ValueError(
@@ -113,4 +129,10 @@ class LearnerConfig:
         """Rows of the largest inference batch."""
         if self.inference_batch_size > 0:
             return self.inference_batch_size
-        return max(self.env_batch_size, min(self.num_envs, _LARGEST_AUTOMATIC_BATCH))
+        # One that had to wait for all groups would leave none to step meanwhile.
+        rows = math.ceil(self.num_envs / self.env_groups)
+        return max(self._largest_group, min(rows, _LARGEST_AUTOMATIC_BATCH))
+
+    @property
+    def _largest_group(self) -> int:
+        return math.ceil(self.env_batch_size / self.env_groups)

@@ -106,6 +106,7 @@ class Learner:
                     **experiment.to_json(),
                     "num_envs": config.num_envs,
                     "env_batch_size": config.env_batch_size,
+                    "env_groups": config.env_groups,
                 }
             ),
             num_envs=config.num_envs,

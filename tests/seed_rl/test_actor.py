@@ -13,6 +13,7 @@ import pytest
 from seed_rl import actor as actor_module
 from seed_rl.actor import ActorConfig, run_actor
 from seed_rl.errors import UserError
+from seed_rl.grpc.client import Disconnected
 from seed_rl.grpc.codec import action_layout, step_layout
 from seed_rl.grpc.server import ServerClosed, make_server
 from seed_rl.specs import ArraySpec
@@ -64,29 +65,54 @@ class Failing(Counter):
             raise OSError("the emulator is gone")
         return super().step(action)
 """
+SEEDED = """
+class Seeded(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(0, 255, (2,), np.uint8)
+    action_space = gymnasium.spaces.Discrete(100)
+
+    def _observe(self, action):
+        self.last = int(self.np_random.integers(200))
+        return np.array([self.last, action], np.uint8)
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed=seed)
+        return self._observe(0), {}
+
+    def step(self, action):
+        observation = self._observe(action)
+        return observation, float(self.last), self.last < 30, self.last > 170, {}
+"""
+
+
+def make_test_server(address, description, observation, **options):
+    return make_server(
+        address,
+        step_layout(observation),
+        action_layout(ArraySpec((), "int32", 0, 99)),
+        json.dumps(
+            {
+                "environment": "counter_env:Counter",
+                "environment_config": {},
+                "seed": 1,
+                "num_envs": 4,
+                "env_batch_size": 2,
+                **description,
+            }
+        ),
+        num_envs=4,
+        **options,
+    )
 
 
 class Learner:
     """A server whose rows are answered with the number of the row's environment's steps so far."""
 
     def __init__(self, address="localhost:0", environment="counter_env:Counter", **options):
-        description = {
-            "environment": environment,
-            "environment_config": {},
-            "seed": 1,
-            "num_envs": 4,
-            "env_batch_size": 2,
-            **options.pop("description", {}),
-        }
-        self.server = make_server(
+        self.server = make_test_server(
             address,
-            step_layout(options.pop("observation", ArraySpec((2,), "uint8"))),
-            action_layout(ArraySpec((), "int32", 0, 99)),
-            json.dumps(description),
-            num_envs=4,
-            batch_size=4,
-            batch_timeout_secs=0.01,
-            **options,
+            {"environment": environment, **options.pop("description", {})},
+            options.pop("observation", ArraySpec((2,), "uint8")),
+            **{"batch_size": 4, "batch_timeout_secs": 0.01, **options},
         )
         self.address = self.server.address
         self.rows = []  # (env id, step type, reward, raw reward, observation, restarted, action)
@@ -152,7 +178,7 @@ def _module(tmp_path, monkeypatch):
     monkeypatch.setattr(actor_module, "_FIRST_DELAY_SECS", 0.05)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))  # of processes
-    (tmp_path / "counter_env.py").write_text(ENVIRONMENT + FORKING + FAILING)
+    (tmp_path / "counter_env.py").write_text(ENVIRONMENT + FORKING + FAILING + SEEDED)
     yield
     sys.modules.pop("counter_env", None)
 
@@ -388,7 +414,9 @@ def test_addresses_are_checked(make_learner):
         run_actor(ActorConfig(server_address="localhost"))
 
 
-@pytest.mark.parametrize("name", ["task", "env_batch_size", "num_envs", "reconnect_secs"])
+@pytest.mark.parametrize(
+    "name", ["task", "env_batch_size", "num_envs", "env_groups", "reconnect_secs"]
+)
 def test_flags_are_checked(name):
     with pytest.raises(ValueError, match=f"--{name} is -1, wanted at least 0"):
         ActorConfig(**{name: -1})
@@ -403,3 +431,187 @@ def test_the_log_tells_what_runs(make_learner, caplog):
     actor.result()
     assert "running environments 2..3 of counter_env:Counter for the learner at" in caplog.text
     assert "the training is over" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("env_ids", "num_groups", "groups"),
+    [
+        (range(4), 1, [range(4)]),
+        (range(4, 8), 2, [range(4, 6), range(6, 8)]),
+        (range(5), 2, [range(3), range(3, 5)]),
+        (range(10, 21), 4, [range(10, 13), range(13, 16), range(16, 19), range(19, 21)]),
+        (range(2), 2, [range(1), range(1, 2)]),
+    ],
+)
+def test_split(env_ids, num_groups, groups):
+    assert actor_module.split(env_ids, num_groups) == groups
+
+
+@pytest.mark.parametrize("says", ["actor", "learner"])
+def test_results_do_not_depend_on_groups(make_learner, says):
+    """Each environment's rows are those it has in one group, for the same seed and actions."""
+
+    def rows_of(num_groups):
+        learner = make_learner(
+            environment="counter_env:Seeded",
+            description={
+                "env_batch_size": 4,
+                **({"env_groups": num_groups} if says == "learner" else {}),
+            },
+        )
+        actor = Actor(learner, **({"env_groups": num_groups} if says == "actor" else {}))
+        learner.wait_for_rows(200)
+        learner.close(finished=True)
+        actor.result()
+        return [[row for row in learner.rows if row[0] == env_id][:30] for env_id in range(4)]
+
+    one = rows_of(1)
+    assert [len(rows) for rows in one] == [30] * 4
+    assert len({str(row[1:]) for rows in one for row in rows[:1]}) == 4  # seeds differ
+    for num_groups in (2, 3, 4):
+        assert rows_of(num_groups) == one
+
+
+class SlowLearner:
+    """A server whose batches are one group each, and answered when the test wants it."""
+
+    def __init__(self):
+        self.server = make_test_server(
+            "localhost:0",
+            {"env_groups": 2},
+            ArraySpec((2,), "uint8"),
+            batch_size=1,
+            batch_timeout_secs=60.0,
+        )
+        self.address = self.server.address
+
+    def next_row(self):
+        """The batch, and its row's environment and observation."""
+        batch = self.server.next_batch(30.0)
+        assert batch is not None
+        assert batch.size == 1
+        return batch, batch.columns[0][0], batch.columns[4][0].tolist()
+
+    def reply(self, batch, action):
+        self.server.reply(batch, [np.array([action], np.int32)])
+
+
+def test_a_group_steps_while_the_others_wait():
+    learner = SlowLearner()
+    try:
+        actor = Actor(learner)
+        rows = [learner.next_row(), learner.next_row()]  # on two connections: in any order
+        (first, env_id, observation), (second, other_id, other) = sorted(
+            rows, key=lambda row: row[1]
+        )
+        assert (env_id, other_id, observation, other) == (0, 1, [0, 0], [0, 0])
+        for step in range(1, 4):
+            learner.reply(first, 10 + step)  # the second still waits for its answer
+            first, env_id, observation = learner.next_row()
+            assert (env_id, observation) == (0, [step, 10 + step])
+            learner.reply(second, 20 + step)  # now the first one waits
+            second, env_id, observation = learner.next_row()
+            assert (env_id, observation) == (1, [step, 20 + step])
+    finally:
+        learner.server.close(finished=True)
+    actor.result()
+
+
+def test_all_groups_come_back_to_a_learner_that_was_restarted(make_learner, caplog):
+    learner = make_learner()
+    actor = Actor(learner, task=1, env_groups=2)
+    learner.wait_for_rows(10)
+    learner.close(finished=False)
+    time.sleep(0.3)
+    again = make_learner(learner.address)
+    again.wait_for_rows(20)
+    again.close(finished=True)
+    actor.result()
+    for env_id in (2, 3):
+        rows = [row for row in again.rows if row[0] == env_id]
+        assert [row[1] for row in rows[:2]] == [StepType.FIRST, StepType.MID]
+        assert [row[5] for row in rows] == [True] + [False] * (len(rows) - 1)
+    assert "trying again for " in caplog.text
+
+
+def test_all_groups_start_anew_where_one_lost_its_stream(make_learner, monkeypatch):
+    """With new leases, also where the learner has not noticed that the old ones are dead."""
+    clients = []
+    make_client = actor_module.make_client
+
+    def make_known_client(*args, **kwargs):
+        clients.append(make_client(*args, **kwargs))
+        return clients[-1]
+
+    monkeypatch.setattr(actor_module, "make_client", make_known_client)
+    learner = make_learner(description={"env_batch_size": 4, "env_groups": 2})
+    actor = Actor(learner)
+    learner.wait_for_rows(20)
+    _, _, second = clients  # the one before them asked for the description
+    lost = threading.Event()
+    receive = second.receive
+
+    def lose(*args):
+        if not lost.is_set():
+            lost.set()
+            raise Disconnected("the network is down")
+        return receive(*args)
+
+    second.receive = lose
+    assert lost.wait(30)
+    count = len(learner.rows)
+    learner.wait_for_rows(count + 40)
+    learner.close(finished=True)
+    actor.result()
+    assert len(clients) == 6
+    for env_id in range(4):
+        rows = [row for row in learner.rows if row[0] == env_id]
+        restarts = [index for index, row in enumerate(rows) if row[5]]
+        assert len(restarts) == 2
+        assert [rows[index][1] for index in restarts] == [StepType.FIRST, StepType.FIRST]
+
+
+def test_groups_wait_for_one_whose_environments_are_held(make_learner):
+    """The others give up their leases meanwhile, and get them again."""
+    learner = make_learner(description={"env_batch_size": 4, "env_groups": 2})
+    holder = actor_module.make_client(learner.address)
+    try:
+        description = holder.describe()
+        holder.join(3, 1, description.step_layout, description.action_layout)
+        actor = Actor(learner)
+        time.sleep(0.5)
+        assert actor.is_alive()
+        assert not learner.rows
+    finally:
+        holder.close()
+    learner.wait_for_rows(20)
+    learner.close(finished=True)
+    actor.result()
+    assert {row[0] for row in learner.rows} == {0, 1, 2, 3}
+
+
+def test_an_actor_ends_where_one_group_is_refused(make_learner):
+    learner = make_learner(description={"env_batch_size": 6})
+    with pytest.raises(UserError) as error:
+        Actor(learner, env_groups=2).result()
+    assert "actor 0 gives up: " in str(error.value)
+    assert "asks for environments 3..5, the learner has 0..3" in str(error.value)
+    until = time.monotonic() + 10
+    while len(learner.server.missing_env_ids()) < 4:
+        assert time.monotonic() < until
+
+
+def test_there_are_no_groups_without_environments(make_learner):
+    with pytest.raises(UserError, match="--env_groups is 3, wanted at most 2, the environments of"):
+        Actor(make_learner(), env_groups=3).result()
+
+
+def test_the_log_tells_of_groups_and_that_the_learner_has_others(make_learner, caplog):
+    caplog.set_level(logging.INFO)
+    learner = make_learner()
+    actor = Actor(learner, env_groups=2)
+    learner.wait_for_rows(2)
+    learner.close(finished=True)
+    actor.result()
+    assert "running environments 0..1 of counter_env:Counter in 2 groups for the" in caplog.text
+    assert "--env_groups: the actor has 2, the learner 1: " in caplog.text

@@ -63,6 +63,36 @@ def test_sizes(
 
 
 @pytest.mark.parametrize(
+    ("options", "wanted"),
+    [
+        # What runs, with the capacity of an inference batch.
+        ({"env_groups": 2}, 16),  # half of 2 actors' environments
+        ({"env_groups": 2, "num_envs": 16}, 8),
+        ({"env_groups": 16, "num_envs": 16}, 1),
+        ({"env_groups": 2, "num_envs": 5, "env_batch_size": 5}, 3),  # the larger group
+        ({"env_groups": 2, "num_envs": 10, "env_batch_size": 5}, 5),
+        ({"env_groups": 2, "num_envs": 2048}, 512),
+        ({"env_groups": 2, "inference_batch_size": 8}, 8),
+        ({"env_groups": 2, "inference_batch_size": 32}, 32),
+        # What is refused.
+        ({"env_groups": 0}, "--env_groups is 0, wanted at least 1"),
+        ({"env_groups": 17}, "--env_groups is 17, wanted at most 16"),
+        (
+            {"env_groups": 2, "inference_batch_size": 7},
+            "--inference_batch_size=7 is less than --env_batch_size=16 / --env_groups=2",
+        ),
+    ],
+)
+def test_groups(options: dict[str, int], wanted: int | str) -> None:
+    """Batches have room for the largest message, and don't wait for the groups that step."""
+    if isinstance(wanted, str):
+        with pytest.raises(ValueError, match=re.escape(wanted)):
+            LearnerConfig(**options)
+    else:
+        assert LearnerConfig(**options).inference_capacity == wanted
+
+
+@pytest.mark.parametrize(
     ("name", "value"),
     [
         ("total_environment_frames", 0),

@@ -65,6 +65,8 @@ def test_wrong_usage(
         (3, 5, ["--inference_batch_size=15"], None),
         (3, 5, ["--inference_batch_size=5"], None),
         (3, 5, ["--num_envs=15", "--env_batch_size=5"], None),
+        (3, 5, ["--env_groups=5"], None),
+        (3, 5, ["--env_groups=6"], ["--env_groups is 6", "at most 5"]),
         (2, 16, ["--num_envs=48"], ["--num_envs=48", "2 actors x 16 environments = 32"]),
         (2, 16, ["--num_envs=40"], ["40", "16", "32", "8"]),
         (2, 16, ["--env_batch_size", "8"], ["--env_batch_size=8", "16"]),
@@ -101,16 +103,17 @@ def test_sizes(
 
 def test_commands(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
     monkeypatch.chdir(tmp_path)
-    argv = ["catch", "vtrace", "2", "--seed", "5", "--reconnect_secs", "7", "--token=a b"]
+    flags = ["--seed", "5", "--reconnect_secs", "7", "--token=a b", "--env_groups=2"]
+    argv = ["catch", "vtrace", "2", *flags]
     plan = launcher.make_plan(launcher.parse_words(argv), "scratch")
     assert plan.learner.command[:3] == (sys.executable, "-m", "seed_rl")
     learner = plan.learner.command[3:]
     assert learner[:3] == ("--run_mode=learner", "--environment=catch", "--agent=vtrace")
-    for word in ("--num_envs=32", "--env_batch_size=16", "--seed", "5", "--token=a b"):
+    for word in ("--num_envs=32", "--env_batch_size=16", "--seed", "5", *flags[-2:]):
         assert word in learner
     assert "--reconnect_secs" not in learner
     actor = plan.actors[1].command[3:]
-    for word in ("--run_mode=actor", "--task=1", "--reconnect_secs", "7", "--token=a b"):
+    for word in ("--run_mode=actor", "--task=1", "--reconnect_secs", "7", *flags[-2:]):
         assert word in actor
     assert "--seed" not in actor
     assert "--server_address=unix:scratch/learner" in learner
