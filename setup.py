@@ -41,7 +41,7 @@ NOTE = "_native_missing.txt"
 AGAIN = "then install seed_rl again"
 
 
-class Unavailable(Exception):
+class NativeError(Exception):
     """Why the native core can't be built, in one line that says what to type."""
 
 
@@ -83,7 +83,7 @@ def find_compiler() -> list[str]:
     for words in (built_with, ["c++"], ["g++"], ["clang++"]):
         if words and shutil.which(words[0]):
             return words
-    raise Unavailable(
+    raise NativeError(
         f"found no C++ compiler; type: sudo apt-get install g++ libnghttp2-dev, {AGAIN}"
     )
 
@@ -118,29 +118,29 @@ def execute(command: list[str], stdin: str | None = None) -> tuple[bool, str]:
 
 
 class Toolchain:
-    """Compiles and links the extension. Whatever is missing or fails is an Unavailable."""
+    """Compiles and links the extension. Whatever is missing or fails is a NativeError."""
 
     def __init__(self) -> None:
         if sys.platform != "linux":
-            raise Unavailable(f"it needs Linux, this is {sys.platform}")
+            raise NativeError(f"it needs Linux, this is {sys.platform}")
         pybind11 = importlib.util.find_spec("pybind11")
         if pybind11 is None or not pybind11.submodule_search_locations:
-            raise Unavailable(f"found no pybind11; type: pip install pybind11, {AGAIN}")
-        compiler = find_compiler()
+            raise NativeError(f"found no pybind11; type: pip install pybind11, {AGAIN}")
+        self._compiler = find_compiler()
         includes = [
             f"{pybind11.submodule_search_locations[0]}/include",
             sysconfig.get_path("include"),
             sysconfig.get_path("platinclude"),
         ]
         self._compile = [
-            *compiler,
+            *self._compiler,
             *COMPILE,
             *environment_words("CPPFLAGS", "CXXFLAGS"),
             *(f"-I{folder}" for folder in dict.fromkeys(includes)),
             *nghttp2("--cflags", []),
         ]
         self._link_with = [*environment_words("LDFLAGS"), *nghttp2("--libs", ["-lnghttp2"]), *LINK]
-        self._link = [*compiler, *environment_words("CXXFLAGS")]
+        self._link = [*self._compiler, *environment_words("CXXFLAGS")]
 
     def build(self, extension: Extension, scratch: pathlib.Path, target: pathlib.Path) -> None:
         # Objects of other options, compilers or interpreters are not to be mistaken for ours.
@@ -171,15 +171,15 @@ class Toolchain:
         succeeds, output = execute(command)
         print(output, end="")
         if not succeeds:
-            raise Unavailable(self._reason(output))
+            raise NativeError(self._reason(output))
 
     def _reason(self, output: str) -> str:
         """What is missing, found out by small programs; else what the compiler says."""
         if not self._can_build("#include <vector>\nint f() { return std::vector<int>(1)[0]; }"):
-            name = shlex.join(self._link[:1])
+            without = " without CXX and CC" if environment_words("CXX", "CC") else ""
             return (
-                f"{name} compiles no C++; type: sudo apt-get install g++ libnghttp2-dev, {AGAIN}"
-                + (" without CXX and CC" if environment_words("CXX", "CC") else "")
+                f"{shlex.join(self._compiler)} compiles no C++; "
+                f"type: sudo apt-get install g++ libnghttp2-dev, {AGAIN}{without}"
             )
         if not self._can_build("#include <Python.h>"):
             package = f"python{sys.version_info.major}.{sys.version_info.minor}-dev"
@@ -201,7 +201,7 @@ def tell(line: str) -> None:
     """Shows a line to whoever installs. pip hides the output of builds, unless it is given -v."""
     parent = pathlib.Path(f"/proc/{os.getppid()}")
     try:
-        words = parent.joinpath("cmdline").read_bytes().decode(errors="replace").split("\0")[:3]
+        words = parent.joinpath("cmdline").read_bytes().decode(errors="replace").split("\0")[:5]
         if any(os.path.basename(word).startswith("pip") for word in words):
             # Where pip itself writes to. A file would be opened anew, at its start, so not that.
             stderr = parent / "fd/2"
@@ -240,7 +240,7 @@ class BuildNative(build_ext):
         try:
             if not self._reason:
                 Toolchain().build(extension, pathlib.Path(self.build_temp), target)
-        except Unavailable as error:
+        except NativeError as error:
             self._reason = str(error)
         if self._reason:
             target.unlink(missing_ok=True)  # of an earlier build

@@ -1,4 +1,7 @@
-"""Runs a learner or an actor: `python -m seed_rl --run_mode=learner --agent=vtrace ...`."""
+"""Runs a learner or an actor: `python -m seed_rl --run_mode=learner --agent=vtrace ...`.
+
+`python -m seed_rl version` tells what is installed.
+"""
 
 from __future__ import annotations
 
@@ -110,6 +113,11 @@ def main(argv: list[str]) -> int:
         level=logging.INFO, format="%(levelname).1s %(asctime)s %(message)s", datefmt="%H:%M:%S"
     )
     logging.getLogger("absl").setLevel(logging.WARNING)  # where TensorFlow tells of its internals
+    if argv in (["version"], ["--version"]):
+        from seed_rl import version
+
+        print(version.text())
+        return 0
     asks_help = [word for word in argv if word.lstrip("-") in ("help", "helpfull", "h")]
     try:
         (selection,) = flags.parse(
@@ -127,5 +135,10 @@ def main(argv: list[str]) -> int:
     return 0
 
 
+def console() -> int:
+    """The command `seed_rl`, which is `python -m seed_rl`."""
+    return main(sys.argv[1:])
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(console())

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import importlib
+import pathlib
 from typing import Literal
 
 CHOICES = ("auto", "native", "python")
 HELP = "Transport: native, python, or auto = native where it is built."
-_HOW_TO_BUILD = (
-    "install libnghttp2-dev and g++ and type `pip install -e .` again, or choose --core=auto"
-)
+# Written by setup.py where it could not build the native core: why, and what to type.
+_NOTE = pathlib.Path(__file__).with_name("_native_missing.txt")
+_HOW_TO_BUILD = "type: sudo apt-get install g++ libnghttp2-dev, then install seed_rl again"
 
 
 def choose(core: str) -> Literal["native", "python"]:
@@ -22,17 +25,22 @@ def choose(core: str) -> Literal["native", "python"]:
     if not reason:
         return "native"
     if core == "native":
-        raise ValueError(f"--core=native: {reason}: {_HOW_TO_BUILD}")
+        raise ValueError(f"--core=native: {reason}; or choose --core=auto")
     return "python"
 
 
 @functools.cache
 def why_python() -> str:
-    """Why there is no native core, in a line; '' where there is one."""
+    """Why there is no native core and what to type, in a line; '' where there is one."""
     try:
-        from seed_rl.grpc import _native  # noqa: F401
+        importlib.import_module("seed_rl.grpc._native")
+    except ModuleNotFoundError:
+        with contextlib.suppress(OSError):
+            return f"the native core is not built: {' '.join(_NOTE.read_text('utf-8').split())}"
+        return f"the native core is not built; {_HOW_TO_BUILD}"
     except ImportError as error:
-        return f"the native core can't be loaded: {' '.join(str(error).split())}"
+        said = " ".join(str(error).split())
+        return f"the native core can't be loaded: {said}; {_HOW_TO_BUILD}"
     return ""
 
 
