@@ -36,6 +36,26 @@ def checkout(tmp_path: pathlib.Path) -> pathlib.Path:
 
 
 @pytest.fixture
+def tiny_native(checkout: pathlib.Path) -> pathlib.Path:
+    """The copy's folder of C++ files, with a native core that does nothing and is built quickly."""
+    folder = checkout / "grpc/native"
+    for path in (*folder.glob("*.cc"), *folder.glob("*.h")):
+        path.unlink()
+    (folder / "tiny.h").write_text("#include <Python.h>\n#include <nghttp2/nghttp2.h>\n")
+    (folder / "module.cc").write_text(
+        """#include "tiny.h"
+        static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_native"};
+        PyMODINIT_FUNC PyInit__native() {
+            PyObject* module = PyModule_Create(&definition);
+            PyModule_AddStringConstant(module, "nghttp2", nghttp2_version(0)->version_str);
+            return module;
+        }
+        """
+    )
+    return folder
+
+
+@pytest.fixture
 def offline_venv(tmp_path: pathlib.Path) -> pathlib.Path:
     """A new virtual environment that also finds what the one that runs the tests has.
 

@@ -49,6 +49,7 @@ def run(
         env={
             "HOME": str(commands.parent),
             "PATH": str(commands),
+            "SEED_RL_NATIVE": "0",  # to build it takes long: only where that is what is tested
             **{name: value for name, value in os.environ.items() if name.startswith("PIP_")},
             **environment,
         },
@@ -60,10 +61,17 @@ def run(
     )
 
 
-def ensure(commands: pathlib.Path, checkout: pathlib.Path, venv: pathlib.Path, *extras: str) -> str:
+def ensure(
+    commands: pathlib.Path,
+    checkout: pathlib.Path,
+    venv: pathlib.Path,
+    *extras: str,
+    **environment: str,
+) -> str:
     """What `ensure_venv` says."""
     script = f'set -euo pipefail; source "$0"; ensure_venv {" ".join(extras)}; echo made'
-    result = run(commands, "bash", "-c", script, checkout / "scripts/venv.sh", SEED_RL_VENV=venv)
+    command = ["bash", "-c", script, checkout / "scripts/venv.sh"]
+    result = run(commands, *command, SEED_RL_VENV=venv, **environment)
     assert result.returncode == 0, result.stdout
     assert result.stdout.endswith("made\n")
     return result.stdout
@@ -118,6 +126,72 @@ def test_installs_again_only_when_needed(
 
     moved = checkout.rename(checkout.with_name("moved"))
     assert "installing" in ensure(commands, moved, offline_venv, "atari")
+
+
+@pytest.mark.usefixtures("offline_pip")
+def test_native_core_is_built_when_it_can_be(
+    commands: pathlib.Path,
+    checkout: pathlib.Path,
+    offline_venv: pathlib.Path,
+    tiny_native: pathlib.Path,
+) -> None:
+    """Without a compiler, one line says what to type; nothing is tried again before it is there."""
+    add_python(commands)
+    for name in ("c++", "g++", "clang++", *(path.name for path in commands.glob("*-gnu-g++"))):
+        (commands / name).unlink(missing_ok=True)
+    # As on a machine without the network.
+    apt_calls = commands.parent / "apt_calls"
+    add_command(commands, "apt-get", 'echo "$*" >>"$HOME/apt_calls"; exit 100')
+
+    def start() -> tuple[bool, list[str]]:
+        said = ensure(commands, checkout, offline_venv, "atari", SEED_RL_NATIVE="").splitlines()
+        return any("installing into" in line for line in said), [
+            line for line in said if "native core" in line
+        ]
+
+    why = (
+        "seed_rl: no native core, the Python core takes its place: found no C++ compiler; "
+        "type: sudo apt-get install g++ libnghttp2-dev, then install seed_rl again"
+    )
+    installs, lines = start()
+    assert installs
+    assert set(lines) == {why}  # pip's and ours
+    if os.geteuid() == 0:
+        assert apt_calls.read_text().splitlines() == [
+            "update -qq",
+            "install -y -qq --no-install-recommends g++ libnghttp2-dev",
+        ]
+    else:
+        assert not apt_calls.exists()
+    apt_calls.unlink(missing_ok=True)
+
+    assert start() == (False, [why])
+    assert not list(checkout.glob("grpc/python/*.so"))
+
+    system = shutil.which("g++") or shutil.which("c++")
+    assert system is not None
+    (commands / "g++").symlink_to(system)
+    assert start() == (True, [])
+    (built,) = checkout.glob("grpc/python/_native.*.so")
+    assert not (checkout / "grpc/python/_native_missing.txt").exists()
+    code = "from seed_rl.grpc import _native; print(_native.__file__, _native.nghttp2)"
+    result = run(commands, offline_venv / "bin/python", "-c", code)
+    assert result.stdout.startswith(f"{built} 1."), result.stdout
+    (commands / "g++").unlink()
+    assert start() == (False, [])  # what is built stays
+
+    # Other C++ files do not compile, and that is not tried again either.
+    (commands / "g++").symlink_to(system)
+    with open(tiny_native / "tiny.h", "a") as header:
+        header.write("#error out of order\n")
+    installs, lines = start()
+    assert installs
+    (line,) = set(lines)
+    assert "it doesn't compile: " in line
+    assert line.endswith("tiny.h:3:2: error: #error out of order")
+    assert start() == (False, [line])
+    assert not built.exists()
+    assert not apt_calls.exists()
 
 
 @pytest.mark.usefixtures("offline_pip")
