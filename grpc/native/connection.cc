@@ -84,6 +84,8 @@ struct Connection::Callbacks {
             stream->token = value;
         } else if (name == "seed-rl-lease") {
             stream->lease = value;
+        } else if (name == "grpc-encoding") {
+            stream->encoding = value;
         } else if (name == "grpc-timeout") {
             Clock::duration timeout{};
             stream->has_deadline = parse_timeout(value, timeout);
@@ -291,11 +293,17 @@ void Connection::begin(std::int32_t id) {
 void Connection::end_of_headers(Stream& stream) {
     stream.stage = Stream::Stage::kRequest;
     if (stream.header_bytes > kMaxHeaderListBytes) {
-        end(stream, kResourceExhausted, "received metadata size exceeds limit", "refused");
+        end(stream, kResourceExhausted, "received metadata size exceeds hard limit (value length " +
+                std::to_string(stream.header_bytes) + " vs. " +
+                std::to_string(kMaxHeaderListBytes) + ")",
+            "refused");
     } else if (stream.http_method != "POST") {
         send_http_status(stream, "405");
     } else if (stream.content_type.compare(0, sizeof kContentType - 1, kContentType) != 0) {
         send_http_status(stream, "415");
+    } else if (!stream.encoding.empty() && stream.encoding != "identity") {
+        end(stream, kUnimplemented,
+            "Compression algorithm '" + stream.encoding + "' is disabled.", "refused");
     } else if (stream.method == Stream::Method::kUnknown) {
         end(stream, kUnimplemented, "Method not found!", "refused");
     } else if (is_shut_down_) {
@@ -352,16 +360,17 @@ void Connection::respond(Stream& stream, std::string_view payload) {
     send_headers(stream, "");
 }
 
-void Connection::accept(Stream& stream, const std::string& lease, std::size_t first_env_id,
+bool Connection::accept(Stream& stream, const std::string& lease, std::size_t first_env_id,
                         std::size_t num_envs) {
     if (stream.stage != Stream::Stage::kDecision || stream.method != Stream::Method::kAct ||
         stream.was_accepted) {
-        return;
+        return false;
     }
     stream.accept(first_env_id, num_envs);
     // Tells the actor that from now on its environments are waited for.
     send_headers(stream, lease);
     go_on(stream);
+    return true;
 }
 
 void Connection::end(Stream& stream, int code, const std::string& details, const char* reason,

@@ -50,7 +50,8 @@ public:
     std::size_t num_pending_bytes() const { return output_.size() - output_start_; }
 
     void respond(Stream& stream, std::string_view payload);
-    void accept(Stream& stream, const std::string& lease, std::size_t first_env_id,
+    // False where the call has ended meanwhile.
+    bool accept(Stream& stream, const std::string& lease, std::size_t first_env_id,
                 std::size_t num_envs);
     // Ends a call with a status, after the answer that is under way. `reason` as in call_has_ended.
     void end(Stream& stream, int code, const std::string& details, const char* reason,

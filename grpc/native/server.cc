@@ -12,9 +12,10 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <csignal>
 #include <system_error>
 #include <utility>
+
+#include "blocked_signals.h"
 
 namespace seed_rl {
 
@@ -73,12 +74,8 @@ Server::Server(Options options)
     event.data.ptr = nullptr;
     if (epoll_ctl(epoll_, EPOLL_CTL_ADD, wake_, &event) < 0) fail("epoll_ctl");
     watch_listeners(true);
-    // Signals are Python's.
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const BlockedSignals blocked;
     thread_ = std::thread([this] { run(); });
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
     pthread_setname_np(thread_.native_handle(), "seed_rl epoll");
 }
 
@@ -115,11 +112,13 @@ void Server::respond(std::uint64_t call, std::string_view payload) {
     });
 }
 
-void Server::accept(std::uint64_t call, const std::string& lease, std::size_t first_env_id,
+bool Server::accept(std::uint64_t call, const std::string& lease, std::size_t first_env_id,
                     std::size_t num_envs) {
+    bool is_accepted = false;
     with_call(call, [&](Connection& connection, Stream& stream) {
-        connection.accept(stream, lease, first_env_id, num_envs);
+        is_accepted = connection.accept(stream, lease, first_env_id, num_envs);
     });
+    return is_accepted;
 }
 
 void Server::refuse(std::uint64_t call, int code, const std::string& details) {

@@ -66,7 +66,8 @@ public:
     // The next event; false where there was none in time.
     bool next_event(Seconds timeout, Event& event);
     void respond(std::uint64_t call, std::string_view payload);
-    void accept(std::uint64_t call, const std::string& lease, std::size_t first_env_id,
+    // False where the call has ended meanwhile: there is no kEnd event of it then.
+    bool accept(std::uint64_t call, const std::string& lease, std::size_t first_env_id,
                 std::size_t num_envs);
     void refuse(std::uint64_t call, int code, const std::string& details);
 

@@ -137,7 +137,7 @@ void Stream::end_of_prefix() {
         failure = "compressed messages are not supported: send without compression";
     } else if (message_bytes_ > format_.max_message_bytes) {
         failure_code = kResourceExhausted;
-        failure = "CLIENT: Received message larger than max (" + std::to_string(message_bytes_) +
+        failure = "SERVER: Received message larger than max (" + std::to_string(message_bytes_) +
                   " vs. " + std::to_string(format_.max_message_bytes) + ")";
     } else if (method == Method::kJoin || message_bytes_ == 0) {
         collect_whole({});

@@ -69,7 +69,7 @@ public:
 
     // Request headers.
     Method method = Method::kUnknown;
-    std::string http_method, content_type, token, lease;
+    std::string http_method, content_type, encoding, token, lease;
     std::size_t header_bytes = 0;
     bool has_deadline = false;
     Clock::time_point deadline;
