@@ -169,7 +169,8 @@ class Toolchain:
     def _execute(self, command: list[str]) -> None:
         print(shlex.join(command))
         succeeds, output = execute(command)
-        print(output, end="")
+        if output:
+            print(output.rstrip("\n"))
         if not succeeds:
             raise NativeError(self._reason(output))
 
