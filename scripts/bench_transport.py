@@ -1,344 +1,270 @@
-"""Measures the wire between actors and learner: rows/s, CPU time, latency.
+#!/usr/bin/env python3
+"""Measures the wire between actors and learner: rows/s, CPU time, latency, beside its limit.
 
-  python scripts/bench_transport.py --seconds=2 --rounds=3 --json
+  python scripts/bench_transport.py --json                      all of it, in some five minutes
+  python scripts/bench_transport.py --parts latency --rounds=1  a first look
 
-Server and clients are processes of their own; the server answers zeros. Every message size is sent
-over TCP and over a unix socket, in turn within each round, so that both meet the same machine:
+Compared, in turn within each round so that all meet the same machine:
 
-  alone   one client: its round trip's p50 and p99, and its CPU time per message
-  many    --streams clients: rows/s, and the server's CPU time per message and per row
+  native  the native server and native clients
+  python  the server on grpc.aio and clients on grpcio
+  mixed   the Python server with native clients: what it costs where clients leave it more time
+  raw     raw_epoll.c: the same bytes by epoll, read and write in C and nothing else, the limit
+  paced   the same, with clients that compute as long in each step as those of the first core: its
+          server meets as many messages at once as the core's, where the raw one always has some
+
+Servers and clients are processes of their own; the server answers zeros from one Python thread, as
+inference would. Each process of clients drives its streams from one thread: it sends on all of
+them, then receives and sends on each in turn. A stream that is alone waits for each answer
+(`act`), and its round trips are the latencies. Rows have 64 bytes or a frame of 84x84, messages 1
+or 64 rows. CPU times are those of whole processes, medians of the rounds.
+
+The parts:
+
+  latency     one stream: round trip, and the client's CPU time a step
+  throughput  --streams streams: rows/s, and CPU time a message
+  streams     the server's CPU time a row at 1, 16, 128 and 1,000 streams
+  idle        the server's CPU time while that many streams are open and silent
+  training    a message's CPU time, of the transport's threads alone, while the server's process
+              trains the Nature CNN in a loop, over that of the same process without
+
+A batch holds half of the environments, so that while one half is answered the other arrives, and
+nobody waits for a deadline. That makes one stream alone the worst case: each of its messages is a
+batch, and pays what a batch costs in Python; among 1,000 streams 500 share it. Costs a row may so
+fall as streams grow, and a fall isn't a fault: what is held against its target is the rise over the
+fewest streams. What the loop's thread takes is told apart, since it doesn't know that advantage: it
+is what a stream itself costs. In messages of 64 rows of 1,000 streams a batch has 32,000 rows and
+2 MB and fits into no first caches, a disadvantage that learners with smaller batches don't have.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import dataclasses
-import itertools
 import json
-import multiprocessing
 import os
+import resource
+import signal
 import sys
-import tempfile
-import threading
 import time
-from collections.abc import Iterator
-from multiprocessing.connection import Connection
 from typing import Any
 
-import numpy as np
+import transport_bench
+import transport_raw
+from transport_bench import Bench, Peers
+from transport_load import Load, Result
+from transport_report import Measured, Results, growth_table, summary, table
 
-from seed_rl.grpc.client import make_client
-from seed_rl.grpc.codec import action_layout, step_layout
-from seed_rl.grpc.server import ServerClosed, make_server
-from seed_rl.specs import ArraySpec
-from seed_rl.types import StepType
+from seed_rl.grpc import core
 
-ACTION = ArraySpec((), "int32", 0, 17)
-# 13 bytes of a row are its id, step type and rewards.
-ROWS = {"64b": ArraySpec((51,), "uint8"), "frame": ArraySpec((84, 84), "uint8")}
-TRANSPORTS = ("unix", "tcp")
-WARM_UP_SECS = 0.3
+PARTS = ("latency", "throughput", "streams", "idle", "training")
+_SPARE_FILES = 200
 
 
-@dataclasses.dataclass(frozen=True)
-class Load:
-    """What is sent: how large, over what, by how many."""
-
-    transport: str
-    row: str
-    num_rows: int  # of a message
-    num_streams: int
-
-    def __str__(self) -> str:
-        return f"{self.num_rows}x{self.row}"
+def progress(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
-@dataclasses.dataclass
-class Result:
-    """Sums over all rounds."""
-
-    num_rows: int
-    secs: float = 0.0
-    messages: int = 0
-    server_cpu_secs: float = 0.0
-    client_cpu_secs: float = 0.0
-    latencies: list[float] = dataclasses.field(default_factory=list)
-
-    @property
-    def rows_s(self) -> float:
-        return self.messages * self.num_rows / self.secs
-
-    @property
-    def server_us(self) -> float:
-        return 1e6 * self.server_cpu_secs / self.messages
-
-    @property
-    def client_us(self) -> float:
-        return 1e6 * self.client_cpu_secs / self.messages
-
-    def latency_us(self, percentile: float) -> float:
-        return 1e6 * float(np.percentile(self.latencies, percentile))
-
-    def to_json(self) -> dict[str, float]:
-        return {
-            "rows_s": round(self.rows_s),
-            "server_us_message": round(self.server_us, 2),
-            "server_us_row": round(self.server_us / self.num_rows, 3),
-            "client_us_message": round(self.client_us, 2),
-            "client_us_row": round(self.client_us / self.num_rows, 3),
-            "p50_us": round(self.latency_us(50), 1),
-            "p99_us": round(self.latency_us(99), 1),
-        }
+def available_cores() -> list[str]:
+    """Native first, where it is built."""
+    if core.choose("auto") == "native":
+        return ["native", "python"]
+    progress(core.why_python())
+    return ["python"]
 
 
-def serve(connection: Connection, address: str, load: Load) -> None:
-    """The server's process: tells its address, then its CPU time whenever asked, until None."""
-    sys.setswitchinterval(1e-4)  # as in the learner
-    num_envs = load.num_streams * load.num_rows
-    server = make_server(
-        address,
-        step_layout(ROWS[load.row]),
-        action_layout(ACTION),
-        "{}",
-        num_envs,
-        # The clients whose answers are under way don't hold up the others.
-        batch_size=max(num_envs // 2, load.num_rows),
-        batch_timeout_secs=0.01,
-    )
-    answers = ACTION.zeros(num_envs)
-
-    def answer() -> None:
-        with contextlib.suppress(ServerClosed):
-            while True:
-                batch = server.next_batch(1.0)
-                if batch is not None:
-                    server.reply(batch, [answers[: batch.size]])
-
-    thread = threading.Thread(target=answer)
-    thread.start()
-    connection.send(server.address)
-    while connection.recv():
-        connection.send(time.process_time())
-    server.close(finished=True)
-    thread.join()
-
-
-def send(connection: Connection, address: str, load: Load, streams: range) -> None:
-    """A clients' process: sends for as many seconds as it is told, until 0."""
-    layout = step_layout(ROWS[load.row])
-    clients, messages = [], []
-    for stream in streams:
-        client = make_client(address)
-        first = stream * load.num_rows
-        client.join(first, load.num_rows, layout, action_layout(ACTION))
-        columns = layout.empty(load.num_rows)
-        columns[0][:] = np.arange(first, first + load.num_rows)
-        client.act(columns)
-        columns[1][:] = StepType.MID
-        clients.append(client)
-        messages.append(columns)
-    connection.send("ready")
-    while secs := connection.recv():
-        latencies: list[list[float]] = [[] for _ in clients]
-        until = time.perf_counter() + secs
-
-        def act(index: int, until: float, latencies: list[float]) -> None:
-            now = time.perf_counter()
-            while now < until:
-                clients[index].act(messages[index])
-                before, now = now, time.perf_counter()
-                latencies.append(now - before)
-
-        cpu = time.process_time()
-        if len(clients) == 1:
-            act(0, until, latencies[0])
-        else:
-            threads = [
-                threading.Thread(target=act, args=(index, until, latencies[index]))
-                for index in range(len(clients))
-            ]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-        connection.send(
-            (time.process_time() - cpu, [value for part in latencies for value in part])
-        )
-    for client in clients:
-        client.close()
-
-
-class Bench:
-    """The processes of one load, which rest between their turns."""
-
-    def __init__(self, load: Load, folder: str, max_processes: int) -> None:
-        self._load = load
-        self.result = Result(load.num_rows)
-        context = multiprocessing.get_context("spawn")
-        self._processes: list[Any] = []  # the server's first
-        path = f"{folder}/{load.row}-{load.num_rows}-{load.num_streams}"
-        wanted = f"unix:{path}" if load.transport == "unix" else "127.0.0.1:0"
-
-        def start(target: Any, *arguments: Any) -> Connection:
-            ours, theirs = context.Pipe()
-            process = context.Process(target=target, args=(theirs, *arguments), daemon=True)
-            process.start()
-            theirs.close()
-            self._processes.append(process)
-            return ours
-
-        self._server = start(serve, wanted, load)
-        address = self._server.recv()
-        num_processes = min(max_processes, load.num_streams)
-        edges = [load.num_streams * i // num_processes for i in range(num_processes + 1)]
-        self._clients = [
-            start(send, address, load, range(first, last))
-            for first, last in itertools.pairwise(edges)
-        ]
-        for client in self._clients:
-            client.recv()
-
-    def run(self, secs: float) -> None:
-        self._send(WARM_UP_SECS)
-        start, cpu = time.perf_counter(), self._server_cpu_secs()
-        outcomes = self._send(secs)
-        self.result.server_cpu_secs += self._server_cpu_secs() - cpu
-        self.result.secs += time.perf_counter() - start
-        for client_cpu_secs, latencies in outcomes:
-            self.result.client_cpu_secs += client_cpu_secs
-            self.result.latencies += latencies
-            self.result.messages += len(latencies)
-
-    def close(self) -> None:
-        # The server first: it takes clients that go before it for lost.
-        self._server.send(False)
-        self._processes[0].join()
-        for client in self._clients:
-            client.send(0)
-        for process in self._processes:
-            process.join()
-
-    def _send(self, secs: float) -> list[Any]:
-        for client in self._clients:
-            client.send(secs)
-        return [client.recv() for client in self._clients]
-
-    def _server_cpu_secs(self) -> float:
-        self._server.send(True)
-        return float(self._server.recv())
-
-
-@contextlib.contextmanager
-def benches(loads: list[Load], max_processes: int) -> Iterator[dict[Load, Bench]]:
-    with tempfile.TemporaryDirectory(prefix="bench") as folder, contextlib.ExitStack() as stack:
-        made = {}
+def run_rounds(
+    peers: Peers, loads: list[Load], variants: list[str], arguments: argparse.Namespace
+) -> Results:
+    with peers.open(loads, variants) as benches:
+        for _ in range(arguments.rounds):
+            for (load, variant), bench in benches.items():
+                if variant == "paced":
+                    pace(bench, *(benches[load, other] for other in (variants[0], "raw")))
+                transport_bench.measure(bench, arguments.seconds)
         for load in loads:
-            made[load] = Bench(load, folder, max_processes)
-            stack.callback(made[load].close)
-        yield made
-
-
-def measure(arguments: argparse.Namespace) -> dict[Load, Result]:
-    results = {}
-    for row in arguments.rows:
-        for num_rows in arguments.message_rows:
-            # Only what is compared directly is alive at the same time.
-            loads = [
-                Load(transport, row, num_rows, num_streams)
-                for num_streams in (1, arguments.streams)
-                for transport in TRANSPORTS
+            found = [
+                f"{variant} {describe(benches[load, variant].result)}"
+                for variant in variants
+                if (load, variant) in benches
             ]
-            with benches(loads, arguments.processes) as made:
-                for _ in range(arguments.rounds):
-                    for bench in made.values():
-                        bench.run(arguments.seconds)
-                results.update({load: bench.result for load, bench in made.items()})
-    return results
+            progress(f"{load}, {load.num_streams} streams, {load.transport}: {'; '.join(found)}")
+        return {key: bench.result for key, bench in benches.items()}
 
 
-def table(results: dict[Load, Result], num_streams: int) -> list[str]:
-    alone_head = f"{'p50 us':>8} {'p99 us':>8} {'CPU us':>8}"
-    many_head = f"{'rows/s':>10} {'CPU us':>8} {'us a row':>9} {'rows/s a core':>14}"
-    lines = [
-        f"{'':22}  {'alone: client':26}    {num_streams} streams: server",
-        f"{'message':>9} {'transport':>12}  {alone_head}    {many_head}",
-    ]
-    for load, alone in results.items():
-        if load.num_streams != 1:
-            continue
-        many = results[dataclasses.replace(load, num_streams=num_streams)]
-        lines.append(
-            f"{load!s:>9} {load.transport:>12}  {alone.latency_us(50):8.0f} "
-            f"{alone.latency_us(99):8.0f} {alone.client_us:8.1f}    {many.rows_s:10,.0f} "
-            f"{many.server_us:8.1f} {many.server_us / load.num_rows:9.2f} "
-            f"{1e6 * load.num_rows / many.server_us:14,.0f}"
+def pace(bench: Bench, other: Bench, raw: Bench) -> None:
+    """Makes the clients' steps cost as much as the core's."""
+    assert isinstance(bench, transport_raw.Bench)
+    bench.pause_us = max(other.result.turns[-1].client_us - raw.result.turns[-1].client_us, 0)
+
+
+def describe(result: Result) -> str:
+    text = f"{result.median('rows_s'):,.0f} rows/s, {result.median('server_us'):.1f} us"
+    return text + (f", p50 {result.latency_us(50):.0f} us" if result.load.num_streams == 1 else "")
+
+
+def measure_idle(peers: Peers, cores: list[str], num_streams: int, secs: float) -> dict[str, float]:
+    with peers.open([Load("64b", 1, num_streams)], cores) as benches:
+        time.sleep(min(1.5, secs))  # what happens once after the last message
+
+        def cpu_secs() -> dict[str, float]:
+            return {variant: bench.cpu().process for (_, variant), bench in benches.items()}
+
+        before, start = cpu_secs(), time.perf_counter()
+        time.sleep(secs)
+        after, passed = cpu_secs(), time.perf_counter() - start
+    return {key: 100 * (after[key] - before[key]) / passed for key in before}
+
+
+def measure_training(
+    peers: Peers, cores: list[str], arguments: argparse.Namespace
+) -> tuple[Results, Results]:
+    trainers = peers.start_trainers()
+    resting: Results = {}
+    training: Results = {}
+    for num_rows in (1, 64):
+        with peers.open([Load("64b", num_rows, arguments.streams)], cores, trainers) as benches:
+            for _ in range(arguments.rounds):
+                for key, bench in benches.items():
+                    resting[key] = bench.result
+                    transport_bench.measure(bench, arguments.seconds)
+                    trainers[key[1]].ask("train", True)
+                    beside = training.setdefault(key, Result(key[0]))
+                    transport_bench.measure(bench, arguments.seconds, beside)
+                    trainers[key[1]].ask("train", False)
+            for (load, variant), bench in benches.items():
+                beside = training[load, variant]
+                progress(
+                    f"{load}, {variant}: {beside.median('transport_us'):.1f} us of the "
+                    f"transport's threads, {bench.result.median('transport_us'):.1f} "
+                    "without training"
+                )
+    return resting, training
+
+
+def measure(peers: Peers, cores: list[str], arguments: argparse.Namespace) -> Measured:
+    measured = Measured(arguments.streams, arguments.stream_counts)
+    compared = list(cores)
+    try:
+        peers.compile_raw()
+        compared.append("raw")
+    except OSError as error:
+        progress(f"without raw epoll: {error}")
+    # Only what is compared directly is alive at the same time.
+    if "latency" in arguments.parts:
+        progress("latency:")
+        for load in (
+            Load("64b", 1, 1),
+            Load("64b", 1, 1, "tcp"),
+            Load("frame", 1, 1),
+            Load("64b", 64, 1),
+            Load("frame", 64, 1),
+        ):
+            measured.latency |= run_rounds(peers, [load], compared, arguments)
+    if "throughput" in arguments.parts:
+        progress("throughput:")
+        mixed = ["mixed"] if "native" in cores and "python" in cores else []
+        for num_rows, row, transport in (
+            (1, "64b", "unix"),
+            (1, "64b", "tcp"),
+            (1, "frame", "unix"),
+            (64, "64b", "unix"),
+            (64, "64b", "tcp"),
+            (64, "frame", "unix"),
+            (64, "frame", "tcp"),
+        ):
+            load = Load(row, num_rows, arguments.streams, transport)
+            variants = compared + (mixed if transport == "unix" else [])
+            if "raw" in compared and num_rows == 1:
+                variants = [*variants, "paced"]
+            measured.throughput |= run_rounds(peers, [load], variants, arguments)
+    if "streams" in arguments.parts:
+        progress("streams:")
+        for num_rows in (1, 64):
+            loads = [Load("64b", num_rows, count) for count in arguments.stream_counts]
+            measured.growth |= run_rounds(peers, loads, compared, arguments)
+    if "training" in arguments.parts:
+        progress("training: starting TensorFlow")
+        measured.resting, measured.training = measure_training(peers, cores, arguments)
+    if "idle" in arguments.parts:
+        measured.idle_streams = max(arguments.stream_counts)
+        progress(f"idle: {measured.idle_streams} streams for {arguments.idle_seconds:g} s")
+        measured.idle_percent = measure_idle(
+            peers, cores, measured.idle_streams, arguments.idle_seconds
         )
-        if load.transport == TRANSPORTS[-1]:
-            unix = dataclasses.replace(load, transport="unix")
-            unix_many = results[dataclasses.replace(unix, num_streams=num_streams)]
-            lines.append(
-                f"{'':9} {'unix / tcp':>12}  "
-                f"{results[unix].latency_us(50) / alone.latency_us(50):8.2f} "
-                f"{results[unix].latency_us(99) / alone.latency_us(99):8.2f} "
-                f"{results[unix].client_us / alone.client_us:8.2f}    "
-                f"{unix_many.rows_s / many.rows_s:10.2f} "
-                f"{unix_many.server_us / many.server_us:8.2f}"
-            )
-    return lines
+    return measured
 
 
-def summary(results: dict[Load, Result], arguments: argparse.Namespace) -> dict[str, Any]:
-    """The few numbers to follow over time, where they were measured, and all the others."""
-    streams = arguments.streams
-
-    def find(transport: str, row: str, num_rows: int, num_streams: int) -> Result | None:
-        return results.get(Load(transport, row, num_rows, num_streams))
-
-    found: dict[str, Any] = {"core": "python", "streams": streams, "cpus": os.cpu_count()}
-    for row in ROWS:
-        if many := find("unix", row, 64, streams):
-            found[f"rows_s_64x{row}"] = round(many.rows_s)
-            tcp = find("tcp", row, 64, streams)
-            assert tcp is not None  # measured beside it
-            found[f"unix_to_tcp_64x{row}"] = round(many.rows_s / tcp.rows_s, 3)
-        single, many_rows = find("unix", row, 1, streams), find("unix", row, 64, streams)
-        if single and many_rows:
-            found[f"row_cost_1_to_64_{row}"] = round(64 * single.server_us / many_rows.server_us, 2)
-    for name, row in (("single", "64b"), ("single_frame", "frame")):
-        if many := find("unix", row, 1, streams):
-            found[f"server_us_{name}"] = round(many.server_us, 2)
-        if alone := find("unix", row, 1, 1):
-            found[f"client_us_{name}"] = round(alone.client_us, 2)
-    for transport in TRANSPORTS:
-        if alone := find(transport, "64b", 1, 1):
-            found[f"p50_us_{transport}"] = round(alone.latency_us(50), 1)
-            found[f"p99_us_{transport}"] = round(alone.latency_us(99), 1)
-    found["results"] = [
-        {**dataclasses.asdict(load), **result.to_json()} for load, result in results.items()
-    ]
-    return found
+def allow_files(wanted: int) -> int:
+    """Raises the limit of open files; how many it is then."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return wanted if soft == resource.RLIM_INFINITY else soft
 
 
-def main() -> None:
+def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--seconds", type=float, default=2.0, help="of each measurement in a round")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--cores", nargs="+", choices=["native", "python"], help="default: all")
+    parser.add_argument("--seconds", type=float, default=0.8, help="of each measurement in a round")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--streams", type=int, default=16, help="clients at the same time, > 1")
-    parser.add_argument("--processes", type=int, default=4, help="that the clients are spread over")
-    parser.add_argument("--rows", nargs="+", choices=list(ROWS), default=list(ROWS))
-    parser.add_argument("--message_rows", nargs="+", type=int, default=[1, 64])
+    parser.add_argument(
+        "--stream_counts", nargs="+", type=int, default=[1, 16, 128, 1000], help="ascending"
+    )
+    parser.add_argument("--idle_seconds", type=float, default=10.0, help="a period of keepalive")
+    parser.add_argument("--processes", type=int, default=2, help="that the clients are spread over")
     parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
     arguments = parser.parse_args()
     if arguments.streams < 2:
         parser.error(f"--streams is {arguments.streams}, wanted at least 2")
-    results = measure(arguments)
-    print("\n".join(table(results, arguments.streams)))
+    if arguments.stream_counts != sorted(set(arguments.stream_counts)):
+        parser.error("--stream_counts: wanted each number once, in ascending order")
+    available = available_cores()
+    arguments.cores = [core for core in available if core in (arguments.cores or available)]
+    if not arguments.cores:
+        parser.error("the native core isn't built")
+    # A server has all streams of its loads open at the same time.
+    needed = 2 * sum(arguments.stream_counts) + _SPARE_FILES
+    if allow_files(needed) < needed:
+        parser.error(
+            f"--stream_counts {arguments.stream_counts} need {needed} open files: raise the limit "
+            "(ulimit -Hn) or ask for fewer streams"
+        )
+    return arguments
+
+
+def end(*_: Any) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # what follows takes seconds at most
+    raise KeyboardInterrupt
+
+
+def main() -> int:
+    arguments = parse()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, end)
+    start = time.perf_counter()
+    try:
+        with transport_bench.start(arguments.cores, arguments.processes) as peers:
+            measured = measure(peers, arguments.cores, arguments)
+    except KeyboardInterrupt:
+        progress("interrupted")
+        return 130
+    except RuntimeError as error:
+        progress(f"error: {error}")
+        return 1
+    print("\n".join([*table(measured), "", *growth_table(measured)]).rstrip())
+    progress(f"took {time.perf_counter() - start:.0f} s")
     if arguments.json:
-        print(json.dumps(summary(results, arguments)))
+        found = summary(measured, arguments.cores[0])
+        found |= {"streams": arguments.streams, "cpus": os.cpu_count()}
+        print(json.dumps(found))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
