@@ -8,9 +8,13 @@ import ipaddress
 import os
 import socket
 import stat
+from typing import Any
 
 # sun_path of Linux has 108 bytes, the last of which is 0.
 MAX_UNIX_PATH_BYTES = 107
+
+_BACKLOG = 1024
+_PORT_ATTEMPTS = 20
 
 _FORMS = "wanted host:port such as localhost:8686, [ipv6]:port such as [::1]:8686, or unix:path"
 
@@ -84,6 +88,34 @@ def check_free(address: Address) -> None:
         _check_free_port(address)
 
 
+class Listeners:
+    """Sockets that listen on an address: one for each address of its name, all with one port.
+
+    Raises OSError as `check_free` does.
+    """
+
+    def __init__(self, address: Address) -> None:
+        check_free(address)
+        if address.path:
+            self.sockets = [_listen_at_path(address)]
+            self.address = address
+            self._file = _identity(address.path)
+        else:
+            self.sockets, port = _listen_at_port(address)
+            self.address = Address(address.host, port)
+            self._file = None
+
+    def detach(self) -> list[int]:
+        """The file descriptors, which are the caller's from now on."""
+        return [listener.detach() for listener in self.sockets]
+
+    def remove(self) -> None:
+        """Removes the socket file, unless another server has put its own there."""
+        if self._file is not None and _identity(self.address.path) == self._file:
+            os.unlink(self.address.path)
+        self._file = None
+
+
 def _unix_path(text: str) -> str:
     path = text.removeprefix("unix:")
     if path.startswith("//"):
@@ -130,17 +162,9 @@ def _check_free_path(address: Address) -> None:
 
 
 def _check_free_port(address: Address) -> None:
-    try:
-        places = socket.getaddrinfo(
-            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
-    except socket.gaierror as error:
-        raise OSError(
-            errno.EADDRNOTAVAIL, f"cannot serve at {address}: {error.strerror}"
-        ) from error
     unavailable: OSError | None = None
     free = False
-    for family, kind, protocol, _, place in places:
+    for family, kind, protocol, _, place in _places(address):
         try:
             with socket.socket(family, kind, protocol) as probe:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -154,6 +178,81 @@ def _check_free_port(address: Address) -> None:
         reason = unavailable.strerror if unavailable else "the name has no address"
         number = (unavailable and unavailable.errno) or errno.EADDRNOTAVAIL
         raise OSError(number, f"cannot serve at {address}: {reason}") from unavailable
+
+
+def _identity(path: str) -> tuple[int, int, int] | None:
+    # An inode number may be given to the next file at once.
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino, status.st_mtime_ns
+
+
+def _listen_at_path(address: Address) -> socket.socket:
+    listener = socket.socket(socket.AF_UNIX)
+    try:
+        listener.bind(address.path)
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        listener.close()
+        if error.errno == errno.EADDRINUSE:
+            raise _in_use(address) from error
+        raise OSError(error.errno, f"cannot serve at {address}: {error.strerror}") from error
+    listener.setblocking(False)
+    return listener
+
+
+def _listen_at_port(address: Address) -> tuple[list[socket.socket], int]:
+    """The sockets and their port. Whoever asks for any port gets one that is free for all."""
+    for _ in range(1 if address.port else _PORT_ATTEMPTS):
+        listeners: list[socket.socket] = []
+        port = address.port
+        unavailable: OSError | None = None
+        try:
+            for family, kind, protocol, _, place in _places(address):
+                listener = socket.socket(family, kind, protocol)
+                listeners.append(listener)
+                try:
+                    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                    if family == socket.AF_INET6:
+                        is_any = place[0] == "::"
+                        listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, not is_any)
+                    listener.bind((place[0], port, *place[2:]))
+                    listener.listen(_BACKLOG)
+                except OSError as error:
+                    if error.errno == errno.EADDRINUSE:
+                        raise
+                    listeners.pop().close()
+                    unavailable = error
+                    continue
+                listener.setblocking(False)
+                port = listener.getsockname()[1]
+        except OSError as error:
+            for listener in listeners:
+                listener.close()
+            unavailable = error
+            continue
+        if listeners:
+            return listeners, port
+    assert unavailable is not None
+    if unavailable.errno == errno.EADDRINUSE:
+        raise _in_use(address) from unavailable
+    raise OSError(
+        unavailable.errno, f"cannot serve at {address}: {unavailable.strerror}"
+    ) from unavailable
+
+
+def _places(address: Address) -> list[Any]:
+    try:
+        found = socket.getaddrinfo(
+            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+    except socket.gaierror as error:
+        raise OSError(
+            errno.EADDRNOTAVAIL, f"cannot serve at {address}: {error.strerror}"
+        ) from error
+    return list(dict.fromkeys(found))  # a name may be listed twice
 
 
 def _in_use(address: Address) -> OSError:

@@ -1,10 +1,12 @@
 """A server, clients and a learner's thread, all on real sockets.
 
-Tests reach servers and clients through `make_server` and `make_client` only, so that other
-implementations of the same two interfaces can be put in here.
+Tests reach servers and clients through `make_server` and `make_client` only, and run for both cores
+of each: in all four pairings, but in two where they are marked as `server_only`, and need a client
+of any kind to ask with.
 """
 
 import contextlib
+import itertools
 import queue
 import threading
 import time
@@ -13,7 +15,7 @@ import grpc
 import numpy as np
 import pytest
 
-from seed_rl.grpc import protocol
+from seed_rl.grpc import core, protocol
 from seed_rl.grpc.client import make_client as new_client
 from seed_rl.grpc.codec import action_layout, step_layout
 from seed_rl.grpc.server import ServerClosed
@@ -24,6 +26,20 @@ from seed_rl.types import StepType
 
 OBSERVATION = ArraySpec((4,), "uint8")
 ACTION = ArraySpec((), "int32", 0, 1_000_000)
+
+
+_NATIVE = pytest.mark.skipif(core.why_python() != "", reason=core.why_python())
+
+
+def pytest_generate_tests(metafunc):
+    ends = [name for name in ("server_core", "client_core") if name in metafunc.fixturenames]
+    pairs = itertools.product(("python", "native"), repeat=len(ends))
+    if metafunc.definition.get_closest_marker("server_only"):
+        pairs = [pair for pair in pairs if len(set(pair)) == 1]
+    if ends:
+        metafunc.parametrize(
+            ends, [pytest.param(*pair, marks=_NATIVE if "native" in pair else ()) for pair in pairs]
+        )
 
 
 class Learner:
@@ -93,7 +109,7 @@ class RawStream:
 
 
 @pytest.fixture
-def make_server():
+def make_server(server_core):
     """A function that starts a server of small rows; all are closed in the end."""
     servers = []
 
@@ -105,7 +121,11 @@ def make_server():
             "batch_timeout_secs": 0.05,
         }
         server = new_server(
-            address, step_layout(observation), action_layout(action), **{**defaults, **options}
+            address,
+            step_layout(observation),
+            action_layout(action),
+            core=server_core,
+            **{**defaults, **options},
         )
         servers.append(server)
         return server
@@ -131,7 +151,7 @@ def make_learner():
 
 
 @pytest.fixture
-def make_client():
+def make_client(client_core):
     """A function that starts a client, and joins for `num_envs` environments if there are any."""
     clients = []
 
@@ -140,6 +160,7 @@ def make_client():
         client = new_client(
             getattr(server, "address", server),
             **{name: options.pop(name) for name in names if name in options},
+            core=client_core,
         )
         clients.append(client)
         if num_envs:

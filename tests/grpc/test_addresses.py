@@ -1,9 +1,10 @@
 import socket
+import time
 
 import pytest
 
 from seed_rl.grpc import addresses
-from seed_rl.grpc.addresses import Address, parse
+from seed_rl.grpc.addresses import Address, Listeners, parse
 
 
 @pytest.mark.parametrize(
@@ -118,3 +119,43 @@ def test_check_free_looks_at_all_addresses_of_a_name():
         server.listen()
         with pytest.raises(OSError, match="address in use"):
             addresses.check_free(parse(f"localhost:{server.getsockname()[1]}"))
+
+
+def connect(address):
+    with socket.create_connection((address.host, address.port), 5):
+        pass
+
+
+def test_listeners_have_one_port_for_all_addresses_of_a_name():
+    for text in ("localhost:0", "[::]:0", "127.0.0.1:0"):
+        listeners = Listeners(parse(text))
+        port = listeners.address.port
+        assert port
+        assert {listener.getsockname()[1] for listener in listeners.sockets} == {port}
+        families = {listener.family for listener in listeners.sockets}
+        if text == "localhost:0":
+            assert families == {place[0] for place in socket.getaddrinfo("localhost", 0)}
+        connect(Address("localhost" if text == "[::]:0" else listeners.address.host, port))
+        if text == "[::]:0":
+            connect(Address("127.0.0.1", port))
+        with pytest.raises(OSError, match="address in use"):
+            Listeners(listeners.address)
+        for listener in listeners.sockets:
+            listener.close()
+
+
+def test_a_socket_file_is_removed_by_its_own_server_only(tmp_path):
+    """Case 111: a server that took the place of another keeps it."""
+    address = parse(f"unix:{tmp_path}/p")
+    first = Listeners(address)
+    with pytest.raises(OSError, match="address in use"):
+        Listeners(address)
+    first.sockets[0].close()
+    time.sleep(0.02)  # so much may pass between two times of files
+    second = Listeners(address)
+    first.remove()
+    assert (tmp_path / "p").exists()
+    second.sockets[0].close()
+    second.remove()
+    second.remove()
+    assert not (tmp_path / "p").exists()

@@ -18,7 +18,7 @@ ACTOR = """
 import sys
 from seed_rl.grpc.client import make_client
 
-client = make_client(sys.argv[1], name="victim")
+client = make_client(sys.argv[1], name="victim", core=sys.argv[2])
 description = client.describe()
 client.join(0, 2, description.step_layout, description.action_layout)
 columns = description.step_layout.empty(2)
@@ -30,13 +30,15 @@ while True:
 
 
 @pytest.fixture
-def start_actor():
+def start_actor(client_core):
     """A function that starts a process of two environments and waits for its first actions."""
     processes = []
 
     def start(server):
         process = subprocess.Popen(
-            [sys.executable, "-c", ACTOR, server.address], stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", ACTOR, server.address, client_core],
+            stdout=subprocess.PIPE,
+            text=True,
         )
         processes.append(process)
         assert process.stdout.readline() == "acted\n"
@@ -50,6 +52,7 @@ def start_actor():
         process.wait()
 
 
+@pytest.mark.server_only
 @pytest.mark.parametrize("address", ["localhost:0", "unix:{}/p"])
 @pytest.mark.parametrize("fault", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_dead_actor_is_dropped_and_replaced(
@@ -142,6 +145,7 @@ def test_by_default_the_dead_are_noticed_within_30_secs():
 
 
 @pytest.mark.slow
+@pytest.mark.server_only
 def test_a_stopped_actor_is_dropped_within_30_secs(make_server, make_learner, start_actor):
     """Case 47 b, with the times that users have."""
     server = make_server()
@@ -155,9 +159,9 @@ def test_a_stopped_actor_is_dropped_within_30_secs(make_server, make_learner, st
 
 def test_idle_streams_live_longer_than_any_ping(make_server, make_learner, make_client, rows):
     """Pings are no reason to end a stream, however seldom it is used."""
-    server = make_server(keepalive_secs=0.5)
+    server = make_server(keepalive_secs=0.3)
     make_learner(server)
-    client = make_client(server, 0, 1, keepalive_secs=0.5)
+    client = make_client(server, 0, 1, keepalive_secs=0.3)
     client.act(rows([0]))
-    time.sleep(4)
+    time.sleep(2)
     client.act(rows([0], StepType.MID))
