@@ -209,7 +209,7 @@ Batcher::Taken Batcher::take(Seconds timeout) {
     }
 }
 
-std::vector<Call> Batcher::replied(int index) {
+void Batcher::replied(int index, std::vector<Call>& calls) {
     const std::lock_guard lock(mutex_);
     Batch& taken = *batches_.at(static_cast<std::size_t>(index));
     if (taken.state_ != Batch::State::kTaken || taken.is_replied_) {
@@ -217,8 +217,7 @@ std::vector<Call> Batcher::replied(int index) {
     }
     taken.is_replied_ = true;
     const auto now = Clock::now();
-    std::vector<Call> calls = std::move(taken.calls_);
-    taken.calls_.clear();
+    calls.swap(taken.calls_);
     for (const Call& call : calls) {
         Source& source = *call.source;
         source.batch_ = nullptr;
@@ -229,7 +228,6 @@ std::vector<Call> Batcher::replied(int index) {
         }
     }
     free_if_unused(taken);
-    return calls;
 }
 
 Batch& Batcher::batch(int index) {

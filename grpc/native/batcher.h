@@ -142,9 +142,9 @@ public:
 
     // The next batch. The calling thread gives back the one that it took before.
     Taken take(Seconds timeout);
-    // The calls of a batch whose answers are about to be sent, each once. Throws std::logic_error
-    // where it was replied to before, or isn't taken.
-    std::vector<Call> replied(int index);
+    // Exchanges `calls`, which is empty, for those of a batch whose answers are about to be sent.
+    // Throws std::logic_error where it was replied to before, or isn't taken.
+    void replied(int index, std::vector<Call>& calls);
     Batch& batch(int index);
     void close();
     bool is_closed();

@@ -166,7 +166,9 @@ struct Connection::Callbacks {
             return static_cast<ssize_t>(take);
         }
         if (take == 0) return NGHTTP2_ERR_DEFERRED;
-        self(user_data).drained_.push_back(id);
+        stream.is_busy = false;
+        // Not from within nghttp2's own loop.
+        if (stream.has_backlog() || stream.is_half_closed) self(user_data).drained_.push_back(id);
         return static_cast<ssize_t>(take);
     }
 
@@ -237,22 +239,24 @@ Connection::~Connection() {
     if (fd_ >= 0) ::close(fd_);
 }
 
-bool Connection::receive(const std::uint8_t* data, std::size_t size) {
-    last_read_ = Clock::now();
+bool Connection::receive(const std::uint8_t* data, std::size_t size, Clock::time_point now) {
+    last_read_ = now;
     return nghttp2_session_mem_recv(session_, data, size) >= 0;
 }
 
 bool Connection::flush() {
     do {
-        for (const std::int32_t id : std::exchange(drained_, {})) {
-            const auto found = streams_.find(id);
+        for (std::size_t i = 0; i < drained_.size(); ++i) {
+            const auto found = streams_.find(drained_[i]);
             if (found == streams_.end()) continue;
             const std::shared_ptr<Stream> stream = found->second;
-            if (stream->stage != Stream::Stage::kOpen || !stream->is_drained()) continue;
-            stream->is_busy = false;
-            go_on(*stream);
+            if (stream->stage == Stream::Stage::kOpen && stream->is_drained()) go_on(*stream);
         }
-        if (nghttp2_session_send(session_) != 0 || !write()) return false;
+        drained_.clear();
+        if (nghttp2_session_want_write(session_) != 0 && nghttp2_session_send(session_) != 0) {
+            return false;
+        }
+        if (!write()) return false;
     } while (!drained_.empty());
     return true;
 }

@@ -43,7 +43,7 @@ public:
     int fd() const { return fd_; }
 
     // Reads bytes from the peer. False where the connection can't go on.
-    bool receive(const std::uint8_t* data, std::size_t size);
+    bool receive(const std::uint8_t* data, std::size_t size, Clock::time_point now);
     // Writes what can be written. False where the connection can't go on.
     bool flush();
     // What remains to be written.
@@ -97,7 +97,7 @@ private:
     Batcher& batcher_;
     nghttp2_session* session_ = nullptr;
     std::unordered_map<std::int32_t, std::shared_ptr<Stream>> streams_;
-    std::vector<std::int32_t> drained_;  // streams whose answer has just gone out
+    std::vector<std::int32_t> drained_;  // streams that go on now that their answer went out
     std::vector<std::uint8_t> output_;
     std::size_t output_start_ = 0;
     bool is_waiting_to_write_ = false;

@@ -86,7 +86,9 @@ Server::~Server() {
 }
 
 void Server::reply(int batch, const std::vector<const std::uint8_t*>& columns) {
-    for (const Call& call : batcher_.replied(batch)) {
+    thread_local std::vector<Call> calls;  // keeps its memory
+    batcher_.replied(batch, calls);
+    for (const Call& call : calls) {
         auto& stream = static_cast<Stream&>(*call.source);
         const ConnectionPtr connection = stream.connection.lock();
         if (!connection) continue;
@@ -96,6 +98,7 @@ void Server::reply(int batch, const std::vector<const std::uint8_t*>& columns) {
         // The server's thread finds out that it is broken.
         if (!connection->flush()) ::shutdown(connection->fd(), SHUT_RDWR);
     }
+    calls.clear();
 }
 
 bool Server::next_event(Seconds timeout, Event& event) {
@@ -216,14 +219,16 @@ void Server::wake() {
 
 void Server::run() {
     epoll_event events[kMaxEpollEvents];
-    auto next_tick = Clock::now() + tick_;
+    now_ = Clock::now();
+    auto next_tick = now_ + tick_;
     while (true) {
         int timeout_ms = -1;
         if (is_closing_ || is_paused_ || !connections_.empty()) {
-            const auto left = std::chrono::ceil<std::chrono::milliseconds>(next_tick - Clock::now());
+            const auto left = std::chrono::ceil<std::chrono::milliseconds>(next_tick - now_);
             timeout_ms = static_cast<int>(std::max<std::int64_t>(0, left.count()));
         }
         const int num_events = epoll_wait(epoll_, events, kMaxEpollEvents, timeout_ms);
+        now_ = Clock::now();
         for (int i = 0; i < num_events; ++i) {
             void* const target = events[i].data.ptr;
             if (target == nullptr) {
@@ -240,12 +245,11 @@ void Server::run() {
         }
         if (has_overdue_.exchange(false)) evict_overdue();
         if (close_is_wanted_ && !is_closing_) start_closing();
-        const auto now = Clock::now();
-        if (now >= next_tick) {
-            tick(now);
-            next_tick = now + (is_closing_ ? std::min<Clock::duration>(tick_, kClosingTick) : tick_);
+        if (now_ >= next_tick) {
+            tick(now_);
+            next_tick = now_ + (is_closing_ ? std::min<Clock::duration>(tick_, kClosingTick) : tick_);
         }
-        if (is_closing_ && (connections_.empty() || now >= close_by_)) break;
+        if (is_closing_ && (connections_.empty() || now_ >= close_by_)) break;
     }
     for (const auto& item : std::exchange(connections_, {})) {
         const std::lock_guard lock(item.second->mutex);
@@ -318,7 +322,7 @@ bool Server::read(Connection& connection) {
             return errno == EAGAIN || errno == EWOULDBLOCK;
         }
         const std::lock_guard lock(connection.mutex);
-        const bool is_well = connection.receive(input_.data(), static_cast<std::size_t>(size));
+        const bool is_well = connection.receive(input_.data(), static_cast<std::size_t>(size), now_);
         // Also where it isn't: the peer may be told why.
         if (!connection.flush() || !is_well) return false;
         if (static_cast<std::size_t>(size) < input_.size()) return true;

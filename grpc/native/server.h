@@ -114,6 +114,7 @@ private:
 
     // The thread's own.
     std::vector<std::uint8_t> input_;
+    Clock::time_point now_;  // of the last wake-up
     std::unordered_map<Connection*, ConnectionPtr> connections_;
     bool is_paused_ = false;  // too many files are open to accept connections
     bool is_closing_ = false;
