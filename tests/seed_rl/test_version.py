@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import platform
 import subprocess
 import sys
@@ -78,3 +79,9 @@ def test_says_why_there_is_no_native_core(
         assert core.choose("auto") == "python"
     finally:
         core.why_python.cache_clear()
+
+
+@pytest.mark.skipif(os.environ.get("SEED_RL_NATIVE") != "1", reason="it is not asked for")
+def test_native_core_is_there_where_it_has_to_be() -> None:
+    """Otherwise its tests would all be skipped without anyone noticing."""
+    assert core.why_python() == ""
