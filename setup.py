@@ -284,6 +284,7 @@ setup(
     extras_require={
         "atari": ["ale-py>=0.12"],
         "test": [
+            "hpack>=4.0",
             "psutil>=5.9",
             "pybind11>=2.13",
             "pytest>=8.0",

@@ -121,8 +121,7 @@ class AioServer:
     async def _serve(self) -> None:
         addresses.check_free(self._address)
         options = [
-            *protocol.channel_options(self._keepalive_secs),
-            ("grpc.max_receive_message_length", self._max_message_bytes),  # the last one counts
+            *protocol.channel_options(self._keepalive_secs, self._max_message_bytes),
             ("grpc.compression_enabled_algorithms_bitset", 1),  # identity only
             ("grpc.so_reuseport", 0),
         ]

@@ -48,7 +48,7 @@ def max_message_bytes(batch_size: int, row_bytes: int) -> int:
     return max(_LEAST_MAX_MESSAGE_BYTES, (batch_size + 1) * row_bytes + 64)
 
 
-def channel_options(keepalive_secs: float) -> list[tuple[str, int]]:
+def channel_options(keepalive_secs: float, max_message_bytes: int = -1) -> list[tuple[str, int]]:
     """gRPC's settings for either end: messages of any size where nothing is said, and pings.
 
     An end that doesn't answer within twice `keepalive_secs`, because it was stopped or unplugged,
@@ -57,7 +57,7 @@ def channel_options(keepalive_secs: float) -> list[tuple[str, int]]:
     keepalive_ms = int(keepalive_secs * 1000)
     return [
         ("grpc.max_send_message_length", -1),
-        ("grpc.max_receive_message_length", -1),
+        ("grpc.max_receive_message_length", max_message_bytes),
         ("grpc.keepalive_time_ms", keepalive_ms),
         ("grpc.keepalive_timeout_ms", keepalive_ms),
         # Of pings that gRPC sends for reasons of its own, which stand in for keepalive's: a minute
