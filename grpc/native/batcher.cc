@@ -185,6 +185,7 @@ Batcher::Taken Batcher::take(Seconds timeout) {
                 batch.state_ = Batch::State::kTaken;
                 batch.is_held_ = true;
                 held_[std::this_thread::get_id()] = &batch;
+                watch_on();
                 const std::uint8_t* restarted = batch.restarted();
                 const auto num_restarted = static_cast<std::size_t>(
                     std::count(restarted, restarted + batch.size_, std::uint8_t{1}));
@@ -202,7 +203,10 @@ Batcher::Taken Batcher::take(Seconds timeout) {
         } else if (open_ != nullptr && open_->num_complete_ > 0) {
             wake = std::min(until, open_->deadline_);
         }
-        if (now >= until) return {Taken::Outcome::kTimeout};
+        if (now >= until) {
+            watch_on();
+            return {Taken::Outcome::kTimeout};
+        }
         ++num_waiting_;
         changed_.wait_until(lock, wake);
         --num_waiting_;
@@ -300,6 +304,14 @@ void Batcher::stop_waiting(Source& source) {
         --num_awaited_;
     }
     if (num_awaited_ == 0 && open_ != nullptr && open_->num_complete_ > 0) seal(*open_);
+}
+
+// Who leaves may have been the only one who was told of a deadline.
+void Batcher::watch_on() {
+    if (num_waiting_ > 0 &&
+        (!closed_.empty() || (open_ != nullptr && open_->num_complete_ > 0))) {
+        changed_.notify_one();
+    }
 }
 
 void Batcher::give_back() {

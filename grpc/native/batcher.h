@@ -156,6 +156,7 @@ private:
     void seal(Batch& batch);
     void settle(Batch& batch);
     void stop_waiting(Source& source);
+    void watch_on();
     void give_back();
     void free_if_unused(Batch& batch);
     void drop_locked(Source& source);
