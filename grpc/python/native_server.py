@@ -93,7 +93,8 @@ class NativeServer:
 
     @property
     def stats(self) -> Stats:
-        return Stats(*self._core.stats(), self._capacity)
+        rows, batches = self._core.stats()
+        return Stats(rows, batches, self._capacity)
 
     def missing_env_ids(self) -> list[int]:
         return self._admission.missing_env_ids()
@@ -188,8 +189,7 @@ class NativeServer:
 
     def _accept(self, number: int, lease_id: str, token: str, peer: str) -> None:
         lease = self._admission.open(lease_id, token)
-        is_there = self._core.accept(number, lease.id, lease.first_env_id, lease.num_envs)
-        if is_there is False:
+        if not self._core.accept(number, lease.id, lease.first_env_id, lease.num_envs):
             self._admission.end(lease, End.LOST)  # gone while we decided
             return
         self._calls[number] = _Call(lease, peer)
