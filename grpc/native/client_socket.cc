@@ -27,6 +27,7 @@ namespace seed_rl {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+constexpr int kUnixBufferBytes = 4 << 20;
 constexpr std::chrono::milliseconds kSlice(200);
 
 class Socket {
@@ -177,7 +178,11 @@ Connected connect_place(const Place& place, Clock::time_point deadline,
         error = errno;
         return Connected::kFailed;
     }
-    if (place.address.ss_family != AF_UNIX) {
+    if (place.address.ss_family == AF_UNIX) {
+        // Unlike TCP's, the buffer doesn't grow by itself, and messages of pictures don't fit. The
+        // system may allow less.
+        setsockopt(fd.get(), SOL_SOCKET, SO_SNDBUF, &kUnixBufferBytes, sizeof kUnixBufferBytes);
+    } else {
         const int on = 1;
         setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     }
