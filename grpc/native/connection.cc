@@ -258,7 +258,9 @@ bool Connection::flush() {
         }
         if (!write()) return false;
     } while (!drained_.empty());
-    return true;
+    // Of a peer that breaks the rules nghttp2 wants no more, once it has told it so.
+    return is_shut_down_ || num_pending_bytes() > 0 || nghttp2_session_want_read(session_) != 0 ||
+           nghttp2_session_want_write(session_) != 0;
 }
 
 bool Connection::write() {
