@@ -270,6 +270,12 @@ bool Connection::write() {
         if (sent >= 0) {
             output_start_ += static_cast<std::size_t>(sent);
         } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+            // Of a peer that never catches up, what was sent must not stay.
+            if (output_start_ > num_pending_bytes()) {
+                output_.erase(output_.begin(),
+                              output_.begin() + static_cast<std::ptrdiff_t>(output_start_));
+                output_start_ = 0;
+            }
             if (!is_waiting_to_write_) {
                 is_waiting_to_write_ = true;
                 owner_.wants_to_write(*this, true);
