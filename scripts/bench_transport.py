@@ -28,13 +28,12 @@ The parts:
   training    a message's CPU time, of the transport's threads alone, while the server's process
               trains the Nature CNN in a loop, over that of the same process without
 
-A batch holds half of the environments, so that while one half is answered the other arrives, and
-nobody waits for a deadline. That makes one stream alone the worst case: each of its messages is a
-batch, and pays what a batch costs in Python; among 1,000 streams 500 share it. Costs a row may so
-fall as streams grow, and a fall isn't a fault: what is held against its target is the rise over the
-fewest streams. What the loop's thread takes is told apart, since it doesn't know that advantage: it
-is what a stream itself costs. In messages of 64 rows of 1,000 streams a batch has 32,000 rows and
-2 MB and fits into no first caches, a disadvantage that learners with smaller batches don't have.
+A batch holds half of the environments, 2,048 at most, so that while one half is answered the other
+arrives, and nobody waits for a deadline. That makes one stream alone the worst case: each of its
+messages is a batch, and pays what a batch costs in Python; among 1,000 streams 500 share it. Costs
+a row so fall at first as streams grow; what is held against the target is the largest rise, from
+any number of streams to any larger one. What the loop's thread takes is told apart, since it
+doesn't know that advantage: it is what a stream itself costs.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ OBSERVATIONS = {"64b": ArraySpec((51,), "uint8"), "frame": ArraySpec((84, 84), "
 # Under which the threads of the server that get the bytes and that answer the batches are listed.
 LOOP_THREADS = ("seed_rl epoll", "grpc server")
 ANSWER_THREAD = "answer"
+_LARGEST_BATCH = 2048
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,8 +42,11 @@ class Load:
 
     @property
     def batch_size(self) -> int:
-        """Half of the rows, so that the clients whose answers are under way hold up nobody."""
-        return max(self.num_envs // 2, self.num_rows)
+        """Half of the rows, so that the clients whose answers are under way hold up nobody.
+
+        No more than a learner would infer at once.
+        """
+        return max(min(self.num_envs // 2, _LARGEST_BATCH), self.num_rows)
 
 
 @dataclasses.dataclass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -39,12 +40,15 @@ class Measured:
         return self.growth.get((Load("64b", num_rows, num_streams), variant))
 
     def growth_of(self, variant: str, num_rows: int, figure: str) -> float | None:
-        """The largest cost at any number of streams over that at the smallest."""
+        """The largest rise: the cost at any number of streams over the least at fewer."""
         results = [self.grown(variant, num_rows, count) for count in self.stream_counts]
         found = [result for result in results if result is not None]
-        if not found or not found[0].median(figure):
+        if not found or not all(result.median(figure) for result in found):
             return None
-        return max(ratio(result, found[0], figure) for result in found)
+        return max(
+            ratio(more, fewer, figure)
+            for fewer, more in itertools.combinations_with_replacement(found, 2)
+        )
 
     def training_cost(self, variant: str, num_rows: int) -> float | None:
         """A message's, of the transport's threads, over that without training."""
@@ -217,7 +221,7 @@ def table(measured: Measured) -> list[str]:
         add("round trip p99 us, 1x64b, tcp", "p99_us_tcp")
     if measured.growth:
         for num_rows, name in ((1, "single"), (64, "64x64b")):
-            title = f"cost a row, {num_rows}x64b: dearest / fewest streams"
+            title = f"cost a row, {num_rows}x64b: largest rise as streams grow"
             add(title, f"row_cost_growth_{name}", 2, at_most=1.3)
     if measured.training:
         for num_rows, name in ((1, "single"), (64, "64x64b")):
