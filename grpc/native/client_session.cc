@@ -159,7 +159,8 @@ nghttp2_session* ClientSession::make_session(ClientSession* session) {
                 } else if (frame->hd.type == NGHTTP2_HEADERS) {
                     session->end_headers(is_end);
                 } else if (frame->hd.type == NGHTTP2_DATA && is_end) {
-                    session->end_call(kUnknown, "the learner ended the call without a status");
+                    session->end_call_of_peer(kUnknown,
+                                              "the learner ended the call without a status");
                 }
                 return 0;
             } catch (const std::bad_alloc&) {
@@ -279,6 +280,14 @@ void ClientSession::end_call(int code, std::string details) {
     finish(code, std::move(details));
     // The stream is left behind; what still comes for it is skipped.
     nghttp2_submit_rst_stream(session_.get(), NGHTTP2_FLAG_NONE, stream_, NGHTTP2_CANCEL);
+}
+
+void ClientSession::end_call_of_peer(int code, std::string details) {
+    if (is_half_closed_ && message_sent_ == message_.size()) {
+        finish(code, std::move(details));  // and the stream has ended by itself
+    } else {
+        end_call(code, std::move(details));
+    }
 }
 
 void ClientSession::ping() {
@@ -472,7 +481,7 @@ void ClientSession::finish_by_trailers(bool is_only_headers) {
         details = "the learner ended the call within a message";
     }
     status_.trailers.swap(block_);
-    end_call(code, std::move(details));
+    end_call_of_peer(code, std::move(details));
 }
 
 void ClientSession::add_data(const std::uint8_t* data, std::size_t size) {

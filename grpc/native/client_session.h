@@ -101,6 +101,7 @@ private:
     bool is_output_full() const;
     bool is_call(std::int32_t stream) const { return stream == stream_ && !has_ended_; }
     void finish(int code, std::string details);
+    void end_call_of_peer(int code, std::string details);
     void check_over();
     std::string goaway_text() const;
     std::size_t read_message(std::size_t size, std::uint32_t* flags) const;

@@ -97,9 +97,8 @@ class GrpcioClient:
         if not self._num_sent or self._action_layout is None:
             raise RuntimeError("send before receiving")
         num_sent, self._num_sent = self._num_sent, 0
-        actions = self._action_layout.decode(self._receive(self._call.__next__, timeout_secs))
-        joining.check_count(len(actions[0]), num_sent)
-        return [column.copy() for column in actions]
+        answer = self._receive(self._call.__next__, timeout_secs)
+        return joining.actions(self._action_layout, answer, num_sent)
 
     def close(self) -> None:
         self._closed.set()

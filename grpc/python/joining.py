@@ -7,6 +7,8 @@ import os
 import socket
 from collections.abc import Mapping
 
+import numpy as np
+
 from seed_rl.grpc import protocol
 from seed_rl.grpc.addresses import Address
 from seed_rl.grpc.codec import Layout
@@ -78,6 +80,15 @@ def overdue(address: Address, timeout_secs: float) -> Disconnected:
     return Disconnected(f"the learner at {address} didn't answer within {timeout_secs:g} s")
 
 
-def check_count(num_actions: int, num_sent: int) -> None:
-    if num_actions != num_sent:
-        raise Disconnected(f"the learner sent {num_actions} actions, wanted {num_sent}")
+def actions(layout: Layout, message: bytes, num_sent: int) -> list[np.ndarray]:
+    """The columns `[num_sent, ...]` of an answer, which can be written to.
+
+    Raises Disconnected where they are not those: another try may meet a better learner.
+    """
+    try:
+        columns = layout.decode(message)
+    except ValueError as error:
+        raise Disconnected(f"the learner sent no actions: {error}") from error
+    if len(columns[0]) != num_sent:
+        raise Disconnected(f"the learner sent {len(columns[0])} actions, wanted {num_sent}")
+    return [column.copy() for column in columns]

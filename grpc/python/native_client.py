@@ -134,11 +134,9 @@ class NativeClient:
         self._core.send_message(message, self._num_sent)
 
     def _decode(self, answer: bytes, num_sent: int) -> list[np.ndarray]:
-        """The answer that the core didn't expect: says what is wrong with it."""
+        """The answer in a form that the core didn't expect."""
         assert self._action_layout is not None
-        actions = self._action_layout.decode(answer)
-        joining.check_count(len(actions[0]), num_sent)
-        return [column.copy() for column in actions]
+        return joining.actions(self._action_layout, answer, num_sent)
 
     def _explain(self, error: Exception, timeout_secs: float) -> Exception:
         if isinstance(error, _native.DeadlineExceeded):
