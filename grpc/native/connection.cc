@@ -89,6 +89,7 @@ struct Connection::Callbacks {
         } else if (name == "grpc-timeout") {
             Clock::duration timeout{};
             stream->has_deadline = parse_timeout(value, timeout);
+            stream->has_bad_timeout = !stream->has_deadline;
             stream->deadline = Clock::now() + timeout;
         }
         return 0;
@@ -313,9 +314,13 @@ void Connection::end_of_headers(Stream& stream) {
         send_http_status(stream, "405");
     } else if (stream.content_type.compare(0, sizeof kContentType - 1, kContentType) != 0) {
         send_http_status(stream, "415");
-    } else if (!stream.encoding.empty() && stream.encoding != "identity") {
+    } else if (stream.encoding == "gzip" || stream.encoding == "deflate") {
         end(stream, kUnimplemented,
             "Compression algorithm '" + stream.encoding + "' is disabled.", "refused");
+    } else if (!stream.encoding.empty() && stream.encoding != "identity") {
+        end(stream, kInternal, "Error parsing 'grpc-encoding' metadata", "refused");
+    } else if (stream.has_bad_timeout) {
+        end(stream, kInternal, "Error parsing 'grpc-timeout' metadata", "refused");
     } else if (stream.method == Stream::Method::kUnknown) {
         end(stream, kUnimplemented, "Method not found!", "refused");
     } else if (is_shut_down_) {
@@ -358,11 +363,8 @@ void Connection::go_on(Stream& stream) {
         stream.has_backlog()) {
         return;
     }
-    if (stream.is_in_message()) {
-        end(stream, kInternal, "the last message is incomplete", "left");
-    } else {
-        end(stream, kOk, "", "left");
-    }
+    // A message that has come in part is as if it hadn't.
+    end(stream, kOk, "", "left");
 }
 
 void Connection::respond(Stream& stream, std::string_view payload) {

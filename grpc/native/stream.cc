@@ -133,8 +133,8 @@ std::size_t Stream::land(const std::uint8_t* data, std::size_t size) {
 void Stream::end_of_prefix() {
     message_bytes_ = message_length(prefix_);
     if (prefix_[0] != 0) {
-        failure_code = kUnimplemented;
-        failure = "compressed messages are not supported: send without compression";
+        failure_code = kInternal;
+        failure = "Compression bit set but no encoding configured";
     } else if (message_bytes_ > format_.max_message_bytes) {
         failure_code = kResourceExhausted;
         failure = "SERVER: Received message larger than max (" + std::to_string(message_bytes_) +

@@ -54,8 +54,6 @@ public:
 
     // A message that arrives too slowly leaves its batch and goes on in memory of its own.
     void evict();
-    // Whether a message has arrived in part only.
-    bool is_in_message() const { return phase_ != Phase::kPrefix || num_prefix_bytes_ > 0; }
     bool has_backlog() const { return !backlog_.empty(); }
 
     // Makes the answer to the message under way: rows first..first+n of these columns.
@@ -72,6 +70,7 @@ public:
     std::string http_method, content_type, encoding, token, lease;
     std::size_t header_bytes = 0;
     bool has_deadline = false;
+    bool has_bad_timeout = false;
     Clock::time_point deadline;
 
     Stage stage = Stage::kHeaders;

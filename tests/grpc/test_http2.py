@@ -397,26 +397,7 @@ def run_on(server, ask):
 
 
 # Refused by both, or neither, in words of their own as yet.
-DIFFERENT = {
-    "unknown encoding",
-    "flag without encoding, Join",
-    "flag without encoding, Act",
-    "flag with identity, Act",
-    "Act of half a prefix",
-    "Act of half a message",
-    "no deadline",
-}
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.xfail(reason="words differ"))
-        if name in DIFFERENT
-        else name
-        for name in BAD
-    ],
-)
+@pytest.mark.parametrize("name", BAD)
 def test_both_servers_say_the_same(two_servers, name):
     outcomes = {kind: run_on(server, BAD[name]) for kind, server in two_servers.items()}
     assert outcomes["native"] == outcomes["python"]
