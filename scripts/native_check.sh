@@ -4,7 +4,7 @@
 #
 #   asan     stress under AddressSanitizer, UBSan and LeakSanitizer                      2 minutes
 #   tsan     the same under ThreadSanitizer                                              2 minutes
-#   fuzz     1,000,000 inputs each for the server's and the client's end of a wire      10 minutes
+#   fuzz     1,000,000 inputs each for the server's and the client's end of a wire      1-2 hours
 #   leaks    10,000 connects under LeakSanitizer, with resident memory flat; fewer
 #            under valgrind where it is installed                                        2 minutes
 #   python   the tests of tests/grpc on an extension with AddressSanitizer and UBSan     4 minutes
