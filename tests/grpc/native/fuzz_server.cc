@@ -315,8 +315,11 @@ private:
         const std::string text(some.begin(), some.end());
         if ((what & 1) != 0) headers[what >> 4 & 3].second = text;
         if ((what & 2) != 0) headers.emplace_back("grpc-timeout", text);
-        if ((what & 4) != 0) headers.emplace_back("grpc-timeout", std::to_string(what >> 4) + "m");
+        if ((what & 4) != 0) {
+            headers.emplace_back("grpc-timeout", std::to_string(what >> 4) + "HMSmun"[what % 6]);
+        }
         if ((what & 8) != 0) headers.emplace_back(text, std::string(script_.byte() * 80, 'x'));
+        if ((what & 16) != 0) headers.emplace_back("grpc-encoding", script_.flip() ? text : "gzip");
         headers.emplace_back("seed-rl-lease", text);
         headers.emplace_back("seed-rl-token", text);
         const Bytes block = header_block(headers);
