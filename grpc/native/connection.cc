@@ -19,7 +19,6 @@ constexpr std::uint32_t kMaxFrameBytes = 1 << 20;
 constexpr std::uint32_t kMaxStreams = 10'000;
 constexpr std::size_t kMaxHeaderListBytes = 16 << 10;
 constexpr std::size_t kHeaderOverhead = 32;  // that HTTP/2 counts for each header
-constexpr std::size_t kMaxPendingBytes = 1 << 20;
 constexpr std::size_t kBytesKept = 64 << 10;  // of an output buffer that has grown
 
 constexpr char kContentType[] = "application/grpc";
@@ -277,10 +276,7 @@ bool Connection::write() {
                               output_.begin() + static_cast<std::ptrdiff_t>(output_start_));
                 output_start_ = 0;
             }
-            if (!is_waiting_to_write_) {
-                is_waiting_to_write_ = true;
-                owner_.wants_to_write(*this, true);
-            }
+            want(true);
             return true;
         } else if (errno != EINTR) {
             return false;
@@ -289,11 +285,16 @@ bool Connection::write() {
     output_.clear();
     output_start_ = 0;
     if (output_.capacity() > kBytesKept) output_.shrink_to_fit();
-    if (is_waiting_to_write_) {
-        is_waiting_to_write_ = false;
-        owner_.wants_to_write(*this, false);
-    }
+    want(false);
     return true;
+}
+
+void Connection::want(bool output) {
+    const bool input = !is_clogged();
+    if (input == is_waiting_to_read_ && output == is_waiting_to_write_) return;
+    is_waiting_to_read_ = input;
+    is_waiting_to_write_ = output;
+    owner_.wants(*this, input, output);
 }
 
 void Connection::begin(std::int32_t id) {

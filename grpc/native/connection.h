@@ -29,7 +29,8 @@ public:
         virtual void message_is_bad(Stream& stream) = 0;
         // An accepted call is over: "left", "lost", "refused" or "dismissed".
         virtual void call_has_ended(Stream& stream, const char* reason) = 0;
-        virtual void wants_to_write(Connection& connection, bool wants) = 0;
+        // Which of input and output it is to be woken for.
+        virtual void wants(Connection& connection, bool input, bool output) = 0;
     };
 
     // `fd` is closed with the connection; below 0, what is written is only collected.
@@ -48,6 +49,9 @@ public:
     bool flush();
     // What remains to be written.
     std::size_t num_pending_bytes() const { return output_.size() - output_start_; }
+
+    // So much that nothing more should be read, until the peer has read some of it.
+    bool is_clogged() const { return num_pending_bytes() > kMaxPendingBytes; }
 
     void respond(Stream& stream, std::string_view payload);
     // False where the call has ended meanwhile.
@@ -77,6 +81,8 @@ public:
 private:
     friend struct Callbacks;
 
+    static constexpr std::size_t kMaxPendingBytes = 1 << 20;
+
     void begin(std::int32_t id);
     void end_of_headers(Stream& stream);
     void half_close(Stream& stream);
@@ -89,6 +95,7 @@ private:
     void close_stream(Stream& stream, std::uint32_t error_code);
     void remove(Stream& stream, const char* reason);
     bool write();
+    void want(bool output);
 
     int fd_;
     const std::string peer_;
@@ -101,8 +108,8 @@ private:
     std::vector<std::uint8_t> output_;
     std::size_t output_start_ = 0;
     bool is_waiting_to_write_ = false;
+    bool is_waiting_to_read_ = true;
     bool is_shut_down_ = false;
-    bool is_finished_ = false;
     Clock::time_point last_read_;
     Clock::time_point pinged_;
     bool is_pinged_ = false;

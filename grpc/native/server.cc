@@ -202,9 +202,10 @@ void Server::call_has_ended(Stream& stream, const char* reason) {
     add_event({Event::Kind::kEnd, stream.call, {}, {}, "", "", reason});
 }
 
-void Server::wants_to_write(Connection& connection, bool wants) {
+void Server::wants(Connection& connection, bool input, bool output) {
     epoll_event event{};
-    event.events = wants ? EPOLLIN | EPOLLOUT : EPOLLIN;
+    if (input) event.events |= EPOLLIN;
+    if (output) event.events |= EPOLLOUT;
     event.data.ptr = &connection;
     epoll_ctl(epoll_, EPOLL_CTL_MOD, connection.fd(), &event);
 }
@@ -325,7 +326,7 @@ bool Server::read(Connection& connection) {
         const bool is_well = connection.receive(input_.data(), static_cast<std::size_t>(size), now_);
         // Also where it isn't: the peer may be told why.
         if (!connection.flush() || !is_well) return false;
-        if (static_cast<std::size_t>(size) < input_.size()) return true;
+        if (connection.is_clogged() || static_cast<std::size_t>(size) < input_.size()) return true;
     }
     return true;
 }

@@ -88,7 +88,7 @@ private:
     void call_is_ready(Stream& stream, const std::string& peer) override;
     void message_is_bad(Stream& stream) override;
     void call_has_ended(Stream& stream, const char* reason) override;
-    void wants_to_write(Connection& connection, bool wants) override;
+    void wants(Connection& connection, bool input, bool output) override;
 
     void run();
     void wake();

@@ -92,6 +92,29 @@ inline void check_slow_reader() {
     if (after > before + kMaxGrowthKib) fail("a slow reader costs %zu KiB", after - before);
 }
 
+// Who reads nothing, and asks for ever more, must not make the server's memory grow.
+inline void check_deaf_peer() {
+    World world({});
+    Random random(1);
+    RawPeer peer(world.unix_socket(), random);
+    peer.start();
+    constexpr std::size_t kNumCalls = 400'000;
+    constexpr std::size_t kMaxGrowthKib = 40 << 10;
+    const Bytes block = header_block(request_headers("/seed_rl.Seed/Nothing"));
+    const std::size_t before = heap_kib();
+    bool is_taken = true;
+    for (std::size_t i = 0; i < kNumCalls && is_taken; i += 100) {
+        Bytes calls;
+        for (std::size_t j = i; j < i + 100; ++j) {
+            append_frame(calls, kHeaders, kEndHeaders, static_cast<std::uint32_t>(2 * j + 1), block);
+        }
+        is_taken = peer.send_blindly(calls);
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    const std::size_t after = heap_kib();
+    if (after > before + kMaxGrowthKib) fail("a deaf peer costs %zu KiB", after - before);
+}
+
 // Who doesn't answer pings is gone; who answers them may be silent for as long as it likes.
 inline void check_keepalive() {
     World::Options options;

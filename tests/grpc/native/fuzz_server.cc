@@ -72,7 +72,7 @@ public:
         REQUIRE(call.is_accepted && !call.is_ended, "an end was told twice");
         call.is_ended = true;
     }
-    void wants_to_write(Connection&, bool) override {}
+    void wants(Connection&, bool, bool) override {}
 
     std::map<std::uint64_t, Call> calls;
     std::uint64_t num_calls = 0;

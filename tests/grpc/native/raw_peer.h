@@ -194,18 +194,20 @@ public:
         }
     }
 
-    // Sends as much as goes, and reads nothing.
-    void send_blindly(const Bytes& bytes) {
+    // Sends as much as goes for a while, and reads nothing. False where some is left.
+    bool send_blindly(const Bytes& bytes) {
         std::size_t done = 0;
-        for (int i = 0; i < 50 && done < bytes.size(); ++i) {
+        for (int num_tries = 0; num_tries < 200 && done < bytes.size();) {
             const ssize_t sent = ::send(fd_, bytes.data() + done, bytes.size() - done,
                                         MSG_DONTWAIT | MSG_NOSIGNAL);
             if (sent > 0) {
                 done += static_cast<std::size_t>(sent);
             } else {
+                ++num_tries;
                 std::this_thread::sleep_for(std::chrono::milliseconds(1));
             }
         }
+        return done == bytes.size();
     }
 
     void wait_for_end(const char* what) {

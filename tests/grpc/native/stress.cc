@@ -111,6 +111,7 @@ int run_servers(double secs, int rounds, std::uint64_t seed) {
     check_deadline_of_two_waiters();
     check_garbage();
     check_slow_reader();
+    check_deaf_peer();
     check_keepalive();
     for (int i = 0; i < rounds; ++i) run_server(secs, seed + static_cast<std::uint64_t>(i), totals);
     if (num_open_files() != num_files) {
