@@ -4,7 +4,7 @@
 #
 #   asan     stress under AddressSanitizer, UBSan and LeakSanitizer                      3 minutes
 #   tsan     the same under ThreadSanitizer                                              3 minutes
-#   fuzz     1,000,000 inputs each for the server's and the client's end of a wire     15 minutes
+#   fuzz     1,000,000 inputs each for the server's and the client's end of a wire     16 minutes
 #   leaks    10,000 connects under LeakSanitizer, with resident memory flat; fewer
 #            under valgrind where it is installed                                        1 minute
 #   python   the tests of tests/grpc on an extension with AddressSanitizer and UBSan     4 minutes
