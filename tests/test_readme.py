@@ -45,8 +45,8 @@ def test_flags_and_links_exist(capsys: pytest.CaptureFixture[str]) -> None:
     for mode in ("learner", "actor"):
         program.main([f"--run_mode={mode}", "--environment=atari", "--agent=vtrace", "--help"])
     known = set(re.findall(r"^  --(\w+)=", capsys.readouterr().out, re.MULTILINE))
-    # Those of other programs: evaluation, pip.
-    foreign = {"episodes", "help"}
+    # Those of other programs: evaluation, pip, native_check.sh.
+    foreign = {"episodes", "help", "runs"}
     for document in ("README.md", "CONTRIBUTING.md", "docs/architecture.md"):
         text = (ROOT / document).read_text(encoding="utf-8")
         assert set(re.findall(r"--([a-z_]+)\b", text)) - foreign <= known | {"strict"}
