@@ -245,11 +245,6 @@ void Batcher::close() {
     changed_.notify_all();
 }
 
-bool Batcher::is_closed() {
-    const std::lock_guard lock(mutex_);
-    return is_closed_;
-}
-
 void Batcher::count(std::uint64_t& rows, std::uint64_t& batches) {
     const std::lock_guard lock(mutex_);
     rows = num_rows_;

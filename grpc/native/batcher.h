@@ -147,7 +147,6 @@ public:
     void replied(int index, std::vector<Call>& calls);
     Batch& batch(int index);
     void close();
-    bool is_closed();
     void count(std::uint64_t& rows, std::uint64_t& batches);
 
 private:

@@ -124,8 +124,8 @@ private:
     std::size_t num_envs_ = 0;
     std::vector<std::uint8_t> started_;  // bool, [num_envs]
     std::size_t num_started_ = 0;
-    std::vector<std::uint32_t> seen_;    // in which message an environment was seen last
-    std::uint32_t num_messages_ = 0;
+    std::vector<std::uint64_t> seen_;    // in which message an environment was seen last
+    std::uint64_t num_messages_ = 0;
 
     std::vector<std::uint8_t> backlog_;  // received, not dealt with
     std::size_t backlog_start_ = 0;

@@ -186,8 +186,9 @@ class Admission:
         if request.num_envs > self._batch_size:
             raise Refusal(
                 StatusCode.FAILED_PRECONDITION,
-                f"an actor with {request.num_envs} environments doesn't fit into the learner's "
-                f"batches of {self._batch_size}: wanted --env_batch_size <= --inference_batch_size",
+                f"an actor's message of {request.num_envs} environments doesn't fit into the "
+                f"learner's batches of {self._batch_size}: wanted --env_batch_size / --env_groups "
+                "<= --inference_batch_size",
             )
         if request.first_env_id + request.num_envs > self._num_envs:
             raise Refusal(
