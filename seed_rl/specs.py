@@ -7,6 +7,8 @@ key, so that two processes flatten the same nest to the same list.
 from __future__ import annotations
 
 import dataclasses
+import math
+import sys
 from typing import Any
 
 import numpy as np
@@ -36,7 +38,7 @@ class ArraySpec:
 
     @property
     def num_bytes(self) -> int:
-        return int(np.prod(self.shape, dtype=np.int64)) * np.dtype(self.dtype).itemsize
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
     @property
     def num_choices(self) -> int:
@@ -123,10 +125,12 @@ def _spec_from_json(shape: list[Any], dtype: str, bounds: dict[Any, Any]) -> Arr
         type(bound) in (int, float) for bound in bounds.values()
     ):
         raise ValueError(f"wanted at most a minimum and a maximum, as numbers, saw {bounds}")
+    if any(type(bound) is int and abs(bound) > sys.float_info.max for bound in bounds.values()):
+        raise ValueError("wanted bounds that are floats, saw larger ones")
     kind: str
     try:
         kind = np.dtype(dtype).kind
-    except TypeError:
+    except (TypeError, SyntaxError):
         kind = "unknown"
     if kind not in "biuf":
         raise ValueError(f"wanted a dtype of bools, integers or floats, saw {dtype!r}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import hmac
 import logging
+import urllib.parse
 from collections.abc import Callable, Iterable
 
 from google.protobuf.message import DecodeError
@@ -22,6 +23,9 @@ TICK_SECS = 0.5  # how often is looked after the silent
 CLOSE_SECS = 1.0  # given to clients to read how their stream ended
 
 _MAX_DETAILS = 4000  # a status has to fit into HTTP/2 headers, of which 8 KiB are sure to pass
+_MAX_NAME = 200
+# All that stands for itself in a status; each other byte takes three.
+_PLAIN = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%")
 # Nobody's mistake: the actor comes again.
 _PASSING = {StatusCode.ABORTED, StatusCode.NOT_FOUND, StatusCode.UNAVAILABLE}
 
@@ -34,7 +38,7 @@ class Refusal(Exception):
     def __init__(self, code: StatusCode, details: str) -> None:
         super().__init__(details)
         self.code = code
-        self.details = details if len(details) <= _MAX_DETAILS else details[:_MAX_DETAILS] + "..."
+        self.details = _fitting(details)
 
 
 def closing() -> Refusal:
@@ -115,7 +119,7 @@ class Admission:
         )
         if request.num_envs:
             self._check_request(request)
-            holder = f"{request.name or 'without a name'} at {peer}"
+            holder = f"{_printable(request.name) or 'without a name'} at {peer}"
             response.lease = self._grant(request, holder).id
         return response.SerializeToString()
 
@@ -130,9 +134,10 @@ class Admission:
 
     def end(self, lease: Lease, how: End) -> None:
         """The lease's call is over."""
+        # Told first: whoever then finds the environments missing can read why.
+        _log.log(logging.WARNING if how is End.LOST else logging.INFO, how.value, lease)
         self._leases.release(lease)
         self._silent.discard(lease)
-        _log.log(logging.WARNING if how is End.LOST else logging.INFO, how.value, lease)
 
     def tell_of_silent(self, silences: Iterable[tuple[Lease, float]]) -> None:
         """Logs, once each, which leases have sent nothing for long; all are given with seconds."""
@@ -215,3 +220,17 @@ class Admission:
 def log_refusal(peer: str, refusal: Refusal) -> None:
     if refusal.code not in _PASSING:
         _log.warning("refused %s: %s", peer, refusal.details)
+
+
+def _fitting(details: str) -> str:
+    """What can be sent of it, whatever an actor has put into it."""
+    details = details.encode(errors="backslashreplace").decode()
+    kept = details[:_MAX_DETAILS]
+    while len(urllib.parse.quote(kept, safe=_PLAIN)) > _MAX_DETAILS:
+        kept = kept[: len(kept) * 3 // 4]
+    return kept if kept == details else f"{kept}..."
+
+
+def _printable(name: str) -> str:
+    """A name that fits into a line of the log."""
+    return "".join(c if c.isprintable() else "?" for c in name[:_MAX_NAME])

@@ -63,7 +63,11 @@ class Layout:
     @staticmethod
     def from_json(text: str) -> Layout:
         """The inverse of `to_json`. Raises ValueError on anything that it does not write."""
-        match json.loads(text):
+        try:
+            value = json.loads(text)
+        except RecursionError:
+            raise ValueError(f"wanted a list of fields, saw {text[:100]}...") from None
+        match value:
             case [*pairs]:
                 return Layout(tuple(_field_from_json(pair) for pair in pairs))
         raise ValueError(f"wanted a list of fields, saw {text[:100]}")

@@ -1,5 +1,7 @@
 """Who may join, and how others are refused."""
 
+import json
+import logging
 import time
 
 import grpc
@@ -148,6 +150,40 @@ def test_a_layout_that_is_none_is_refused(make_server, raw_join):
             raw_join(server, step_layout=text)
         assert error.value.code() == grpc.StatusCode.INVALID_ARGUMENT
         assert "step_layout" in error.value.details()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 100_000,
+        '[["a", {"array": {"shape": [1], "dtype": ","}}]]',
+        json.dumps([["a", {"array": {"shape": [10**400], "dtype": "uint8"}}]]),
+        json.dumps([["a", {"array": {"shape": [1], "dtype": "uint8", "minimum": 10**400}}]]),
+        '[["\\ud800", {"array": {"shape": [1], "dtype": "uint8"}}]]',
+    ],
+    ids=["deep", "comma", "large", "bound", "surrogate"],
+)
+def test_a_layout_made_to_do_harm_fails_only_its_sender(make_server, raw_join, text):
+    server = make_server()
+    with pytest.raises(grpc.RpcError) as error:
+        raw_join(server, step_layout=text)
+    assert error.value.code() in (
+        grpc.StatusCode.INVALID_ARGUMENT,
+        grpc.StatusCode.FAILED_PRECONDITION,
+    )
+    assert "step_layout" in error.value.details()
+    assert server.next_batch(0) is None
+    raw_join(server)
+
+
+def test_a_name_is_no_more_than_a_name(make_server, make_client, caplog):
+    """In the log, and in what another actor is told."""
+    caplog.set_level(logging.INFO)
+    server = make_server()
+    make_client(server, 0, 1, name="forged\nline" + "\N{LATIN SMALL LETTER E WITH ACUTE}" * 4000)
+    with pytest.raises(RangeTaken, match=r"held by actor forged.line"):
+        make_client(server, 0, 1)
+    assert "forged\nline" not in caplog.text
 
 
 @pytest.mark.server_only
