@@ -1,0 +1,1 @@
+"""Prioritized replay of unrolls, in numpy alone."""
