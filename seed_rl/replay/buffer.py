@@ -71,6 +71,7 @@ class ReplayBuffer:
         self._blocks = slots.blocks.zeros(self._num_slots)
         # Number of the block whose oldest predecessor this one is; -1: none yet.
         self._dependent = slots.dependent.zeros(self._num_slots)
+        self._dependent.fill(-1)
         # Above 0 where, and only where, the unroll can be sampled.
         self._priorities = SumTree(self._num_slots)
 
