@@ -1,0 +1,160 @@
+"""The R2D2 agent: how it acts and what it minimises."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from seed_rl import specs
+from seed_rl.agent import ActOutput, Loss
+from seed_rl.agents.r2d2 import maths
+from seed_rl.agents.r2d2.config import R2d2Config
+from seed_rl.agents.r2d2.exploration import epsilons
+from seed_rl.agents.r2d2.network import QNetwork
+from seed_rl.specs import ArraySpec, EnvironmentSpecs, Nest
+from seed_rl.types import StepInputs, Unrolls
+
+# The extras: what the network thought when it acted, for the priority of a new unroll.
+_Q_TAKEN = "q_taken"
+_Q_MAX = "q_max"
+
+
+class R2d2Agent(tf.Module):
+    """Implements seed_rl.agent.Agent with a Q-network and an older copy of it, the target network.
+
+    Q values are rescaled returns: h(x) of maths.rescale.
+    """
+
+    def __init__(self, config: R2d2Config, environment: EnvironmentSpecs, seed: int) -> None:
+        super().__init__(name="r2d2")
+        _require_choice(environment.action)
+        self.unroll_length = config.unroll_length
+        # Without memory there is no state to bring up to date: those rows need not even be there.
+        self.burn_in = config.burn_in if config.lstm_size else 0
+        self.replay = config
+        self._config = config
+        self._action = environment.action
+        self._online = QNetwork(config, environment, seed)
+        self._target = QNetwork(config, environment, seed)
+
+    @property
+    def trainable_variables(self) -> Any:
+        """Not the target network's, which only ever change to the other's."""
+        return self._online.trainable_variables
+
+    def initial_state(self, batch_size: int) -> Nest:
+        return self._online.initial_state(batch_size)
+
+    def exploration(self, num_envs: int, num_eval_envs: int) -> np.ndarray:
+        """Epsilon: the probability of a random action."""
+        return epsilons(num_envs, num_eval_envs, self._config.eval_epsilon)
+
+    def act(
+        self, step: StepInputs, state: Nest, seed: tf.Tensor, exploration: tf.Tensor
+    ) -> ActOutput:
+        q_values, state = self._online.step(step, state)
+        chance, choice = tf.unstack(tf.random.stateless_uniform([2, tf.shape(q_values)[0]], seed))
+        anything = tf.cast(choice * self._action.num_choices, tf.int32)
+        # An action even where a Q value is NaN.
+        best = tf.argmax(q_values, axis=-1, output_type=tf.int32)
+        action = tf.where(chance < exploration, anything, best)
+        extras = {
+            _Q_TAKEN: maths.q_of(q_values, action),
+            _Q_MAX: tf.reduce_max(q_values, axis=-1),
+        }
+        return ActOutput(tf.cast(action, self._action.dtype), extras, state)
+
+    def loss(self, unrolls: Unrolls) -> Loss:
+        """0.5 error^2, summed up over an unroll's transitions, and the mean of that over unrolls.
+
+        In this mean each unroll has its weight, which makes up for how often it is sampled.
+        """
+        online_q = self._q_values(self._online, unrolls)
+        target_q = self._q_values(self._target, unrolls)
+        _, rows = self._split(unrolls.step)
+        action = unrolls.action[self.burn_in : -1]  # that of the last row leads out of the unroll
+        q = maths.q_of(online_q[:-1], action)
+        values = maths.double_q(online_q, target_q)
+        differences = self._differences(rows.step_type, rows.reward, q, values)
+        errors, targets, counts = differences
+        losses = 0.5 * tf.reduce_sum(counts * tf.square(errors), axis=0)
+        weights = tf.ones_like(losses) if unrolls.weights is None else unrolls.weights
+        loss = tf.reduce_mean(weights * losses)
+        priorities = maths.priorities(differences, self._config.priority_eta)
+
+        num_transitions = tf.maximum(tf.reduce_sum(counts), 1.0)
+
+        def mean(x: tf.Tensor) -> tf.Tensor:
+            return tf.reduce_sum(counts * x) / num_transitions
+
+        metrics = {
+            "loss": loss,
+            "mean_abs_td_error": mean(tf.abs(errors)),
+            "max_abs_td_error": tf.reduce_max(counts * tf.abs(errors)),
+            "mean_q": mean(q),
+            "mean_target": mean(targets),
+            "mean_priority": tf.reduce_mean(priorities),
+            "mean_weight": tf.reduce_mean(weights),
+        }
+        return Loss(loss, priorities, metrics)
+
+    def initial_priorities(
+        self, step_type: tf.Tensor, reward: tf.Tensor, extras: dict[str, tf.Tensor]
+    ) -> tf.Tensor:
+        """As in the loss, by what the acting network said, which here values the rows as well."""
+        differences = self._differences(step_type, reward, extras[_Q_TAKEN][:-1], extras[_Q_MAX])
+        return maths.priorities(differences, self._config.priority_eta)
+
+    def after_update(self, num_updates: tf.Tensor) -> None:
+        """Makes the target network equal to the other every so many updates."""
+
+        def copy() -> tf.Tensor:
+            for old, new in zip(self._target.variables, self._online.variables, strict=True):
+                old.assign(new)
+            return tf.constant(True)
+
+        due = num_updates % self._config.update_target_every_n_step == 0
+        tf.cond(due, copy, lambda: tf.constant(False))
+
+    def _q_values(self, network: QNetwork, unrolls: Unrolls) -> tf.Tensor:
+        """`[T + 1, B, num_actions]` of the rows after the burn-in."""
+        before, rows = self._split(unrolls.step)
+        state = network.burn_in(before, unrolls.state) if self.burn_in else unrolls.state
+        return network.unroll(rows, state)
+
+    def _split(self, step: StepInputs) -> tuple[StepInputs, StepInputs]:
+        """The rows of the burn-in, and those after it."""
+        return (
+            specs.map_nest(lambda x: x[: self.burn_in], step),
+            specs.map_nest(lambda x: x[self.burn_in :], step),
+        )
+
+    def _differences(
+        self, step_type: tf.Tensor, reward: tf.Tensor, q: tf.Tensor, values: tf.Tensor
+    ) -> maths.Differences:
+        config = self._config
+        if config.max_abs_reward:
+            reward = tf.clip_by_value(reward, -config.max_abs_reward, config.max_abs_reward)
+        return maths.temporal_differences(
+            maths.transitions(step_type, reward, config.discounting),
+            q,
+            values,
+            config.n_steps,
+            config.value_function_rescaling_epsilon,
+        )
+
+
+def _require_choice(action: Nest) -> None:
+    if (
+        not isinstance(action, ArraySpec)
+        or action.shape != ()
+        or np.dtype(action.dtype).kind not in "iu"
+        or action.minimum != 0
+        or action.maximum is None
+    ):
+        raise ValueError(
+            f"--agent=r2d2, action spec {action}: wanted one integer from 0 to a maximum; wrap the "
+            "environment so that it numbers its actions"
+        )
