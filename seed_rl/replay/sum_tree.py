@@ -6,9 +6,11 @@ import itertools
 
 import numpy as np
 
-# Children of a node. Wide nodes mean few levels, and each level costs a fixed number of numpy
-# calls whatever the batch: 100,000 values take three.
+# Children of a node. Each level costs a fixed number of numpy calls whatever the batch, and so
+# does the root, which is searched once for all of it: both are wide, so that there are few levels.
+# 100,000 values take one besides the root.
 _FAN_OUT = 64
+_ROOT_FAN_OUT = 4096
 
 
 class SumTree:
@@ -20,12 +22,14 @@ class SumTree:
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
-        # From the values to the one sum of all. Padded to whole groups, with zeros.
+        # From the values to the root's children, each but these padded to whole groups with zeros.
         self._levels = [np.zeros(size) for size in _level_sizes(capacity)]
+        # Sums of the root's first children, of its first two, and so on.
+        self._root = np.zeros_like(self._levels[-1])
 
     @property
     def total(self) -> float:
-        return float(self._levels[-1][0])
+        return float(self._root[-1])
 
     def get(self, indices: np.ndarray) -> np.ndarray:
         """The values, float64 `[n]`, at `indices` int64 `[n]`."""
@@ -48,6 +52,7 @@ class SumTree:
                 sums[nodes] = groups[nodes].sum(axis=1)
             else:  # many changes have their groups in common
                 np.sum(groups, axis=1, out=sums[: len(groups)])
+        np.cumsum(self._levels[-1], out=self._root)
 
     def find(self, masses: np.ndarray) -> np.ndarray:
         """For each mass, the first index up to which, itself included, values sum to more.
@@ -61,13 +66,15 @@ class SumTree:
         masses = np.asarray(masses, np.float64)
         if not (masses >= 0).all():
             raise ValueError(f"wanted masses from 0 to {self.total}, saw {masses}")
-        nodes = np.zeros(len(masses), np.int64)
+        # The first sum above the mass is also above the one before, so that its part is not 0.
+        masses = np.minimum(masses, np.nextafter(self.total, 0))
+        nodes = self._root.searchsorted(masses, side="right")
+        masses = masses - np.where(nodes > 0, self._root[nodes - 1], 0)
         columns = np.arange(len(masses))
         for parts in reversed(self._levels[:-1]):
             sums = parts.reshape(-1, _FAN_OUT)[nodes].cumsum(axis=1)
-            # A group's sum may have been rounded up, relative to what its parts sum to one by one.
+            # The group's sum may have been rounded up, relative to its parts' one by one.
             masses = np.minimum(masses, np.nextafter(sums[:, -1], 0))
-            # The first sum above the mass is also above the one before: its part is not 0.
             children = (sums > masses[:, None]).argmax(axis=1)
             masses = masses - np.where(children > 0, sums[columns, children - 1], 0)
             nodes = nodes * _FAN_OUT + children
@@ -82,14 +89,15 @@ class SumTree:
 
 def tree_bytes(capacity: int) -> int:
     """Memory that a SumTree takes."""
-    return 8 * sum(_level_sizes(capacity))
+    sizes = _level_sizes(capacity)
+    return 8 * (sum(sizes) + sizes[-1])
 
 
 def _level_sizes(capacity: int) -> list[int]:
     sizes: list[int] = []
     size = capacity
-    while size > 1 or not sizes:
+    while size > _ROOT_FAN_OUT:
         groups = -(-size // _FAN_OUT)
         sizes.append(groups * _FAN_OUT)
         size = groups
-    return [*sizes, 1]
+    return [*sizes, size]
