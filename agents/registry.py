@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from seed_rl.specs import EnvironmentSpecs
@@ -10,16 +11,26 @@ from seed_rl.specs import EnvironmentSpecs
 if TYPE_CHECKING:  # it imports TensorFlow
     from seed_rl.agent import Agent
 
-_MODULES = {"vtrace": "seed_rl.agents.vtrace"}
+_MODULES = {"r2d2": "seed_rl.agents.r2d2", "vtrace": "seed_rl.agents.vtrace"}
 
 
 class Algorithm(Protocol):
     """What the package of an algorithm offers."""
 
     Config: type[Any]  # a frozen dataclass of options, and an OptimizerConfig
+    PRESETS: Mapping[str, Mapping[str, Any]]  # by name, other defaults of any flags
 
     def make(self, config: Any, specs: EnvironmentSpecs, seed: int) -> Agent:
         """The agent for observations as the learner stacks them; `seed` fixes its first weights."""
+
+
+def preset(agent: str, name: str) -> Mapping[str, Any]:
+    """The defaults that the agent has under this name; none for an empty one."""
+    presets = load(agent).PRESETS
+    if name and name not in presets:
+        known = ", ".join(sorted(presets)) or "none, --agent=" + agent + " has no presets"
+        raise ValueError(f"--preset={name}: no such preset; wanted one of: {known}")
+    return presets[name] if name else {}
 
 
 def load(name: str) -> Algorithm:

@@ -14,7 +14,7 @@ from typing import Any
 import bench_tools
 import numpy as np
 
-from seed_rl import specs
+from seed_rl import queued, specs
 from seed_rl.agents import registry
 from seed_rl.experience import HostBatch
 from seed_rl.frame_stack import stacked_spec
@@ -48,13 +48,15 @@ def make_call(
     with variant.scope():
         inference = Inference(agent, environment, batch_size, batch_size, num_frames)
         optimizer = Optimizer(config, list(agent.trainable_variables), 1_000_000)
-        trainer = Trainer(agent, optimizer, batch_size, inference.step_specs, inference.state_specs)
+        form = queued.form(unroll_length, inference.step_specs, inference.state_specs)
+        trainer = Trainer(agent, optimizer, batch_size, form)
     time = unroll_length + 1
     batch = HostBatch(
         [random_leaf(rng, s, time, batch_size) for s in specs.flatten(inference.step_specs)],
         [random_leaf(rng, s, batch_size) for s in specs.flatten(inference.state_specs)],
         np.zeros((time, batch_size), np.int64),
         np.arange(batch_size),
+        unroll_length * batch_size,
     )
 
     def call() -> None:

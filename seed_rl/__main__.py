@@ -14,19 +14,19 @@ import threading
 from typing import Any
 
 from seed_rl import devices, flags
-from seed_rl.config import LearnerConfig, option
+from seed_rl.config import LearnerConfig, PresetConfig, option
 from seed_rl.errors import UserError, as_user_error
 
 _logger = logging.getLogger("seed_rl")
 
 
 @dataclasses.dataclass(frozen=True)
-class Selection:
+class Selection(PresetConfig):
     """What to run; the environment and the agent add flags of their own."""
 
     run_mode: str = option("learner", "Which process this is.", choices=("learner", "actor"))
     environment: str = option("atari", "atari, catch, gym, or module:factory.")
-    agent: str = option("vtrace", "vtrace.")
+    agent: str = option("vtrace", "vtrace or r2d2.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,8 +48,9 @@ def _run_learner(selection: Selection, argv: list[str]) -> None:
     with as_user_error(ValueError, ImportError):
         environment_class = environments.load(selection.environment).Config
         agent_class = agents.load(selection.agent).Config
+        defaults = agents.preset(selection.agent, selection.preset)
     _, config, environment_config, agent_config = flags.parse(
-        argv, Selection, LearnerConfig, environment_class, agent_class
+        argv, Selection, LearnerConfig, environment_class, agent_class, defaults=defaults
     )
     if not config.logdir:
         raise UserError("--logdir is empty, wanted the folder to keep this run in")
@@ -89,7 +90,8 @@ def _help(selection: Selection) -> str:
     with as_user_error(ValueError, ImportError):
         environment_class = environments.load(selection.environment).Config
         agent_class = agents.load(selection.agent).Config
-    return flags.usage(Selection, LearnerConfig, environment_class, agent_class)
+        defaults = agents.preset(selection.agent, selection.preset)
+    return flags.usage(Selection, LearnerConfig, environment_class, agent_class, defaults=defaults)
 
 
 def _stop_on_signals() -> threading.Event:

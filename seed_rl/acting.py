@@ -9,12 +9,11 @@ from collections.abc import Callable
 import numpy as np
 
 from seed_rl import specs
-from seed_rl.experience import BatchQueue, Stopped
+from seed_rl.experience import Source, Stopped
 from seed_rl.grpc.server import Batch, Server, ServerClosed
-from seed_rl.inference import Inference
+from seed_rl.inference import Answers, Inference
 from seed_rl.metrics import Accumulator, EpisodeTracker, StageTimes
 from seed_rl.types import StepType
-from seed_rl.unrolls import UnrollStore
 
 _logger = logging.getLogger(__name__)
 # How often a wait for rows looks whether the program is stopping.
@@ -28,17 +27,17 @@ class InferenceLoop:
         self,
         server: Server,
         inference: Inference,
-        store: UnrollStore,
-        batches: BatchQueue,
+        source: Source,
         num_envs: int,
+        num_eval_envs: int,
         version: Callable[[], int],
         metrics: Accumulator,
         stop: threading.Event,
     ) -> None:
         self._server = server
         self._inference = inference
-        self._store = store
-        self._batches = batches
+        self._source = source
+        self._num_training_envs = num_envs - num_eval_envs
         self._version = version
         self._metrics = metrics
         self._stop = stop
@@ -76,15 +75,33 @@ class InferenceLoop:
             self.rows += batch.size
             self.batches += 1
             self.agent_steps += int(np.count_nonzero(step_type != StepType.FIRST))
-            for _, episode in self._episodes.step(env_ids, step_type, raw_reward[: batch.size]):
-                self._metrics.add_episode(episode)
-            whole = self._store.append(
-                env_ids, specs.flatten(answers.step), specs.flatten(answers.state), version
-            )
+            for env_id, episode in self._episodes.step(
+                env_ids, step_type, raw_reward[: batch.size]
+            ):
+                self._metrics.add_episode(episode, env_id >= self._num_training_envs)
+            observation = [column[: batch.size] for column in observation]
+            env_ids, answers, observation = self._of_training(env_ids, answers, observation)
+            whole = self._source.append(env_ids, answers, observation, version)
         if len(whole):
             with self.times.measure("queue"):
-                self._batches.put(self._store, whole)
-            self._store.advance(whole)
+                self._source.put(whole)
+
+    def _of_training(
+        self, env_ids: np.ndarray, answers: Answers, observation: list[np.ndarray]
+    ) -> tuple[np.ndarray, Answers, list[np.ndarray]]:
+        """Without the rows of evaluation environments."""
+        training = env_ids < self._num_training_envs
+        if training.all():
+            return env_ids, answers, observation
+
+        def select(column: np.ndarray) -> np.ndarray:
+            return column[training]
+
+        return (
+            env_ids[training],
+            specs.map_nest(select, answers),
+            [select(column) for column in observation],
+        )
 
     def _restart(self, env_ids: np.ndarray) -> None:
         again = env_ids[self._seen[env_ids]]
@@ -93,7 +110,7 @@ class InferenceLoop:
                 "environments %s start anew, their unfinished unrolls are dropped", ranges(again)
             )
         self._seen[env_ids] = True
-        self._store.restart(env_ids)
+        self._source.restart(env_ids[env_ids < self._num_training_envs])
 
 
 def ranges(ids: np.ndarray) -> str:

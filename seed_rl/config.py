@@ -37,6 +37,17 @@ def require_groups(env_groups: int, env_batch_size: int) -> None:
 
 
 @dataclasses.dataclass(frozen=True)
+class PresetConfig:
+    """Which set of defaults."""
+
+    preset: str = option(
+        "",
+        "Defaults by name: 'paper' takes those that the paper of the agent tells, made for many "
+        "machines. Other flags come before them.",
+    )
+
+
+@dataclasses.dataclass(frozen=True)
 class LearnerConfig:
     """Learner: where it is, how many environments it serves, how long it trains."""
 
@@ -52,6 +63,11 @@ class LearnerConfig:
         1,
         "Groups of each actor's environments: one steps while the others wait for their actions. "
         "Automatic inference batches then take one group of each actor.",
+    )
+    num_eval_envs: int = option(
+        0,
+        "How many of num_envs only show what has been learned: the last ones. Nothing of them is "
+        "trained on, and their returns are reported apart.",
     )
     inference_batch_size: int = option(
         -1, "Most environments answered by one call of the network; -1 = automatic."
@@ -93,6 +109,7 @@ class LearnerConfig:
             raise ValueError("--inference_timeout_ms is inf, wanted a finite number")
         for name, least in (
             ("max_bad_updates", 0),
+            ("num_eval_envs", 0),
             ("intra_op_threads", -1),
             ("inter_op_threads", -1),
         ):
@@ -105,6 +122,11 @@ class LearnerConfig:
                 f"--env_batch_size={self.env_batch_size}: {self.num_envs // self.env_batch_size} "
                 f"actors would have {self.num_envs // self.env_batch_size * self.env_batch_size} "
                 f"and leave {self.num_envs % self.env_batch_size} without an actor"
+            )
+        if self.num_eval_envs >= self.num_envs:
+            raise ValueError(
+                f"--num_eval_envs={self.num_eval_envs} of --num_envs={self.num_envs} leaves none "
+                "to train on"
             )
         if self.inference_batch_size == 0 or self.inference_batch_size < -1:
             raise ValueError(

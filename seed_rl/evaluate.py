@@ -97,6 +97,7 @@ def evaluate(
         num_envs,
         experiment.num_stacked_frames,
         config.seed,
+        num_eval_envs=num_envs,
     )
     environments = experiment.family.make(
         experiment.environment_config, range(num_envs), config.seed

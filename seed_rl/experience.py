@@ -1,8 +1,7 @@
 """Carries whole unrolls from the inference threads to the train loop, in bounded memory.
 
 A time-major batch buffer is filled on the host while the batch before it waits on the device and
-the one before that is trained on. When no buffer is free, `put` waits, and with it inference and
-all actors: that is what bounds both the memory and the policy lag.
+the one before that is trained on.
 """
 
 from __future__ import annotations
@@ -10,12 +9,16 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from seed_rl.specs import ArraySpec
+from seed_rl.specs import ArraySpec, Nest
 from seed_rl.unrolls import UnrollStore
+
+if TYPE_CHECKING:  # they import TensorFlow
+    from seed_rl.inference import Answers
+    from seed_rl.types import Unrolls
 
 # How often a wait looks whether the program is stopping.
 _POLL_SECS = 0.1
@@ -26,14 +29,74 @@ class Stopped(Exception):  # noqa: N818 - a request, not an error
 
 
 class HostBatch(NamedTuple):
-    steps: list[np.ndarray]  # [T + 1, B, ...]
+    steps: list[np.ndarray]  # [rows, B, ...]
     states: list[np.ndarray]  # [B, ...]
-    versions: np.ndarray  # int64 [T + 1, B], the weights that answered each step
+    versions: np.ndarray  # int64 [..., B], the weights that answered the steps
     env_ids: np.ndarray  # int64 [B], whose unrolls they are
+    num_transitions: int  # that environments made for it: what training advances by
+    weights: np.ndarray | None = None  # float32 [B], of importance sampling
+    keys: np.ndarray | None = None  # int64 [B], by which the source knows the unrolls
+
+
+class BatchForm(NamedTuple):
+    """What the arrays of batches are, and how a training step makes unrolls of them."""
+
+    num_rows: int
+    steps: Nest  # a Step of ArraySpecs, each of one row
+    state: Nest
+    has_weights: bool
+    unpack: Callable[[Any, Nest, Any], Unrolls]  # of a Step, states and weights; builds a graph
+
+
+class Batches(Protocol):
+    """What a Prefetcher takes batches from."""
+
+    def get(self) -> HostBatch:
+        """The next batch; give it back with `release`. Waits for it; raises Stopped."""
+
+    def release(self, batch: HostBatch) -> None: ...
+
+
+class Source(Batches, Protocol):
+    """Where answered steps go and batches for training come from."""
+
+    form: BatchForm
+
+    # Called by the inference thread.
+
+    def restart(self, env_ids: np.ndarray) -> None:
+        """Drops the unrolls in progress of these environments: their actor has started anew."""
+
+    def append(
+        self, env_ids: np.ndarray, answers: Answers, observation: Sequence[np.ndarray], version: int
+    ) -> np.ndarray:
+        """Adds the answered steps, which `version` of the weights answered.
+
+        `observation` holds the leaves of single, unstacked observations. Returns the ids of
+        environments whose unroll is now whole: pass them to `put`.
+        """
+
+    def put(self, env_ids: np.ndarray) -> None:
+        """Takes in the whole unrolls. Waits while training is behind; raises Stopped."""
+
+    # Called by the train loop. A thread of its own calls `get` and `release`.
+
+    def learned(self, keys: np.ndarray | None, priorities: np.ndarray | None) -> None:
+        """Tells that the unrolls with these keys were trained on, and their new priorities."""
+
+    def scalars(self) -> dict[str, float]:
+        """How it stands, for TensorBoard."""
+
+    def progress(self) -> str:
+        """What the first batch waits for, for the status line; '' where for nothing special."""
 
 
 class BatchQueue:
-    """Batches of `batch_size` unrolls in the order in which the unrolls ended."""
+    """Batches of `batch_size` unrolls in the order in which the unrolls ended.
+
+    When no buffer is free, `put` waits, and with it inference and all actors: that is what bounds
+    both the memory and the policy lag.
+    """
 
     def __init__(
         self,
@@ -46,6 +109,7 @@ class BatchQueue:
     ) -> None:
         self._batch_size = batch_size
         self._stop = stop
+        num_transitions = batch_size * length
         self._free: queue.Queue[HostBatch] = queue.Queue(num_buffers)
         self._full: queue.Queue[HostBatch] = queue.Queue(num_buffers)
         for _ in range(num_buffers):
@@ -55,6 +119,7 @@ class BatchQueue:
                     [spec.zeros(batch_size) for spec in state_specs],
                     np.zeros((length + 1, batch_size), np.int64),
                     np.zeros(batch_size, np.int64),
+                    num_transitions,
                 )
             )
         self._open: HostBatch | None = None
@@ -105,7 +170,7 @@ class Prefetcher:
     """Keeps one batch on the device ahead of the train loop. `run` is the body of its thread."""
 
     def __init__(
-        self, batches: BatchQueue, to_device: Callable[[HostBatch], Any], stop: threading.Event
+        self, batches: Batches, to_device: Callable[[HostBatch], Any], stop: threading.Event
     ) -> None:
         self._batches = batches
         self._to_device = to_device

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import types
 import typing
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from absl import flags
@@ -51,8 +51,15 @@ def read(values: flags.FlagValues, config_class: type[T]) -> T:
     return config_class(**{field.name: values[field.name].value for field in fields})
 
 
-def parse(argv: Sequence[str], *config_classes: type, known_only: bool = False) -> tuple[Any, ...]:
+def parse(
+    argv: Sequence[str],
+    *config_classes: type,
+    known_only: bool = False,
+    defaults: Mapping[str, Any] | None = None,
+) -> tuple[Any, ...]:
     """One instance of each dataclass, read from `argv` (without the program's name).
+
+    `defaults` take the place of those of the dataclasses.
 
     Raises UserError for an unknown flag (unless `known_only`), a value of the wrong type, a stray
     word, and whatever the dataclasses' own checks refuse.
@@ -60,6 +67,8 @@ def parse(argv: Sequence[str], *config_classes: type, known_only: bool = False) 
     values = flags.FlagValues()  # type: ignore[no-untyped-call]
     for config_class in config_classes:
         define(values, config_class)
+    for name, value in (defaults or {}).items():
+        values.set_default(name, value)
     with as_user_error(flags.Error, ValueError):
         words = values(["seed_rl", *argv], known_only=known_only)[1:]
         if words and not known_only:
@@ -67,14 +76,18 @@ def parse(argv: Sequence[str], *config_classes: type, known_only: bool = False) 
         return tuple(read(values, config_class) for config_class in config_classes)
 
 
-def usage(*config_classes: type) -> str:
-    """All flags of the dataclasses with their defaults, one paragraph for each dataclass."""
+def usage(*config_classes: type, defaults: Mapping[str, Any] | None = None) -> str:
+    """All flags of the dataclasses with their defaults, one paragraph for each dataclass.
+
+    `defaults` take the place of those of the dataclasses.
+    """
     lines = []
     for config_class in config_classes:
         lines.append(f"\n{(config_class.__doc__ or config_class.__name__).splitlines()[0]}")
         for field in dataclasses.fields(config_class):
             choices = field.metadata["choices"]
             known = f" ({'|'.join(choices)})" if choices else ""
-            lines.append(f"  --{field.name}={field.default}{known}")
+            default = (defaults or {}).get(field.name, field.default)
+            lines.append(f"  --{field.name}={default}{known}")
             lines.append(f"      {field.metadata['help']}")
     return "\n".join(lines)

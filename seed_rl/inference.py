@@ -52,7 +52,9 @@ class Inference:
         capacity: int,
         num_stacked_frames: int = 1,
         seed: int = 0,
+        num_eval_envs: int = 0,
     ) -> None:
+        """The last `num_eval_envs` environments act as in evaluation."""
         self._num_envs = num_envs
         self._capacity = capacity
         self._agent = agent
@@ -71,6 +73,8 @@ class Inference:
             lambda spec: _local_variable(tf.zeros((num_envs + 1, *spec.shape), spec.dtype)),
             environment.action,
         )
+        exploration = agent.exploration(num_envs, num_eval_envs)
+        self._exploration = tf.constant(np.append(exploration, np.float32(0)))
         self._act = self._trace(environment.action)
 
     def _trace(self, action_spec: Nest) -> Any:
@@ -95,7 +99,8 @@ class Inference:
                 specs.unflatten(self._observation_spec, list(observation)),
                 prev_action,
             )
-            output = self._agent.act(inputs, state, seed)
+            exploration = tf.gather(self._exploration, env_ids)
+            output = self._agent.act(inputs, state, seed, exploration)
             # Automatic control dependencies keep these writes behind the reads above.
             for variable, rows in zip(
                 [*tf.nest.flatten(self._states), *specs.flatten(self._actions)],

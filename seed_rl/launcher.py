@@ -35,7 +35,7 @@ restarts actors that die, and ends all of them together.
 
   GAME             atari, catch, gym, ..., or module:factory for an environment of your own;
                    which of its games is a flag: --game=breakout
-  AGENT            vtrace, ...
+  AGENT            vtrace or r2d2
   NUM_ACTORS       processes that step environments; as many as there are cores is a good start
   ENVS_PER_ACTOR   environments that each of them steps together (default 16)
 
@@ -185,7 +185,7 @@ def make_plan(words: Words, scratch_folder: str) -> Plan:
     from seed_rl import flags
     from seed_rl.actor import ActorConfig
     from seed_rl.agents import registry as agents
-    from seed_rl.config import LearnerConfig
+    from seed_rl.config import LearnerConfig, PresetConfig
     from seed_rl.envs import registry as environments
     from seed_rl.grpc import addresses, core
 
@@ -203,8 +203,15 @@ def make_plan(words: Words, scratch_folder: str) -> Plan:
     with as_user_error(ValueError, ImportError):
         environment_class = environments.load(words.game).Config
         agent_class = agents.load(words.agent).Config
-    config, environment_config, _ = flags.parse(
-        learner_flags, LearnerConfig, environment_class, agent_class
+        (preset,) = flags.parse(learner_flags, PresetConfig, known_only=True)
+        defaults = agents.preset(words.agent, preset.preset)
+    config, environment_config, *_ = flags.parse(
+        learner_flags,
+        LearnerConfig,
+        environment_class,
+        agent_class,
+        PresetConfig,
+        defaults=defaults,
     )
     for name, wanted, made_of in (
         (

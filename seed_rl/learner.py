@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import logging
+import math
 import os
 import sys
 import threading
@@ -13,11 +14,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from seed_rl import specs
 from seed_rl.acting import InferenceLoop
+from seed_rl.agent import Agent
 from seed_rl.checkpoints import Checkpoints
 from seed_rl.config import LearnerConfig
-from seed_rl.experience import BatchQueue, Prefetcher
+from seed_rl.experience import Prefetcher, Source
 from seed_rl.experiment import CHECKPOINT_FOLDER, LOCK_FILE, Experiment, LogdirError
 from seed_rl.grpc import core as cores
 from seed_rl.grpc.codec import action_layout, step_layout
@@ -25,11 +26,12 @@ from seed_rl.grpc.server import make_server
 from seed_rl.inference import Inference
 from seed_rl.metrics import Accumulator, StageTimes
 from seed_rl.optimizers import Optimizer
+from seed_rl.queued import QueuedSource
+from seed_rl.replayed import ReplayedSource
 from seed_rl.reporter import Reporter
 from seed_rl.summaries import SummaryWriter
 from seed_rl.threads import ThreadGroup
 from seed_rl.training import DeviceBatch, Trainer
-from seed_rl.unrolls import UnrollStore
 
 _logger = logging.getLogger(__name__)
 # How often the train loop looks, while it waits for a batch, whether something else is due.
@@ -50,10 +52,13 @@ class Learner:
         agent_config = experiment.agent_config
         agent = experiment.make_agent()
         self._lock_logdir()
-        self._frames_per_update = (
-            agent_config.batch_size * agent.unroll_length * experiment.num_action_repeats
+        self._num_action_repeats = experiment.num_action_repeats
+        # Each step that environments make is trained on so often.
+        ratio = agent.replay.replay_ratio if agent.replay else 1.0
+        steps_per_update = agent_config.batch_size * agent.unroll_length / ratio
+        total_updates = math.ceil(
+            config.total_environment_frames / (steps_per_update * self._num_action_repeats)
         )
-        total_updates = -(-config.total_environment_frames // self._frames_per_update)
         self.optimizer = Optimizer(agent_config, list(agent.trainable_variables), total_updates)
         self._frames = tf.Variable(0, dtype=tf.int64, trainable=False)
         self._updates = tf.Variable(0, dtype=tf.int64, trainable=False)
@@ -81,20 +86,11 @@ class Learner:
             config.inference_capacity,
             experiment.num_stacked_frames,
             config.seed,
+            config.num_eval_envs,
         )
-        self.trainer = Trainer(
-            agent,
-            self.optimizer,
-            agent_config.batch_size,
-            self.inference.step_specs,
-            self.inference.state_specs,
-        )
-        step_specs = specs.flatten(self.inference.step_specs)
-        state_specs = specs.flatten(self.inference.state_specs)
-        self.batches = BatchQueue(
-            agent_config.batch_size, agent.unroll_length, step_specs, state_specs, stop
-        )
-        self.prefetcher = Prefetcher(self.batches, self.trainer.to_device, stop)
+        self.source = self._make_source(experiment, agent, stop)
+        self.trainer = Trainer(agent, self.optimizer, agent_config.batch_size, self.source.form)
+        self.prefetcher = Prefetcher(self.source, self.trainer.to_device, stop)
         self._metrics = Accumulator()
         self._times = StageTimes()
         self._server = make_server(
@@ -119,9 +115,9 @@ class Learner:
         self.loop = InferenceLoop(
             self._server,
             self.inference,
-            UnrollStore(config.num_envs, agent.unroll_length, step_specs, state_specs),
-            self.batches,
+            self.source,
             config.num_envs,
+            config.num_eval_envs,
             lambda: self.num_updates,
             self._metrics,
             stop,
@@ -134,7 +130,33 @@ class Learner:
             self.loop,
             self._server,
             self._writer,
-            experiment.num_action_repeats,
+            self._num_action_repeats,
+            self.source,
+        )
+
+    def _make_source(self, experiment: Experiment, agent: Agent, stop: threading.Event) -> Source:
+        num_envs = self._config.num_envs - self._config.num_eval_envs
+        batch_size = experiment.agent_config.batch_size
+        if agent.replay is None:
+            return QueuedSource(
+                num_envs,
+                batch_size,
+                agent.unroll_length,
+                self.inference.step_specs,
+                self.inference.state_specs,
+                stop,
+            )
+        return ReplayedSource(
+            agent,
+            agent.replay,
+            num_envs,
+            batch_size,
+            experiment.environment_specs().observation,
+            experiment.num_stacked_frames,
+            self.inference.step_specs,
+            self.inference.state_specs,
+            self._config.seed,
+            stop,
         )
 
     @property
@@ -186,18 +208,18 @@ class Learner:
                 continue
             lag = self.num_updates - batch.versions
             with self._times.measure("train"):
-                scalars = self.trainer(batch)
+                scalars, priorities = self.trainer(batch)
+            self.source.learned(batch.keys, priorities)
             bad_updates = 0 if scalars["applied"] else bad_updates + 1
             if bad_updates:
                 self._explain_bad_update(batch, bad_updates)
             self.num_updates += 1
-            self.num_frames += self._frames_per_update
+            self.num_frames += batch.num_transitions * self._num_action_repeats
             self._metrics.add(
                 {
                     **{f"train/{name}": value for name, value in scalars.items()},
                     "policy_lag/mean": float(lag.mean()),
                     "policy_lag/max": float(lag.max()),
-                    "queue/full_batches": self.batches.waiting,
                 }
             )
 

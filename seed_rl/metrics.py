@@ -7,7 +7,7 @@ import contextlib
 import math
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -82,8 +82,10 @@ class Accumulator:
         self._lock = threading.Lock()
         self._sums: dict[str, float] = collections.defaultdict(float)
         self._counts: dict[str, int] = collections.defaultdict(int)
-        self._episodes: list[Episode] = []
-        self._recent: collections.deque[Episode] = collections.deque(maxlen=_RECENT_EPISODES)
+        self._episodes: dict[str, list[Episode]] = {"episode": [], "eval": []}
+        self._recent = {
+            kind: collections.deque[float](maxlen=_RECENT_EPISODES) for kind in self._episodes
+        }
 
     def add(self, scalars: Mapping[str, float]) -> None:
         """Adds to the means what is finite: the loss of a skipped update would spoil them."""
@@ -93,36 +95,40 @@ class Accumulator:
                     self._sums[name] += value
                     self._counts[name] += 1
 
-    def add_episode(self, episode: Episode) -> None:
+    def add_episode(self, episode: Episode, is_evaluation: bool = False) -> None:
+        kind = "eval" if is_evaluation else "episode"
         with self._lock:
-            self._episodes.append(episode)
-            self._recent.append(episode)
+            self._episodes[kind].append(episode)
+            self._recent[kind].append(episode.episode_return)
 
-    @property
-    def recent_return(self) -> float | None:
+    def recent_return(self, is_evaluation: bool = False) -> float | None:
         """Mean return of the latest episodes; None before the first has ended."""
         with self._lock:
-            if not self._recent:
-                return None
-            return float(np.mean([episode.episode_return for episode in self._recent]))
+            recent = self._recent["eval" if is_evaluation else "episode"]
+            return float(np.mean(recent)) if recent else None
 
     def take(self) -> dict[str, float]:
         """Means since the last call. A scalar that nothing was added to is absent, not NaN."""
         with self._lock:
             scalars = {name: self._sums[name] / self._counts[name] for name in self._sums}
-            if self._episodes:
-                returns = [episode.episode_return for episode in self._episodes]
-                scalars["episode/return"] = float(np.mean(returns))
-                scalars["episode/return_min"] = float(np.min(returns))
-                scalars["episode/return_max"] = float(np.max(returns))
-                scalars["episode/length"] = float(
-                    np.mean([episode.length for episode in self._episodes])
-                )
-                scalars["episode/finished"] = float(len(self._episodes))
+            for kind, episodes in self._episodes.items():
+                if episodes:
+                    scalars |= _statistics(kind, episodes)
+                episodes.clear()
             self._sums.clear()
             self._counts.clear()
-            self._episodes.clear()
         return scalars
+
+
+def _statistics(kind: str, episodes: Sequence[Episode]) -> dict[str, float]:
+    returns = [episode.episode_return for episode in episodes]
+    return {
+        f"{kind}/return": float(np.mean(returns)),
+        f"{kind}/return_min": float(np.min(returns)),
+        f"{kind}/return_max": float(np.max(returns)),
+        f"{kind}/length": float(np.mean([episode.length for episode in episodes])),
+        f"{kind}/finished": float(len(episodes)),
+    }
 
 
 def duration(seconds: float) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 
 from seed_rl.acting import InferenceLoop, ranges
 from seed_rl.config import LearnerConfig
+from seed_rl.experience import Source
 from seed_rl.grpc.server import Server
 from seed_rl.metrics import Accumulator, StageTimes, duration
 from seed_rl.summaries import SummaryWriter
@@ -29,6 +30,7 @@ class Reporter:
         server: Server,
         writer: SummaryWriter,
         num_action_repeats: int,
+        source: Source,
     ) -> None:
         self._config = config
         self._metrics = metrics
@@ -37,6 +39,7 @@ class Reporter:
         self._server = server
         self._writer = writer
         self._repeats = num_action_repeats
+        self._source = source
         self.missing_secs = 30.0
         self._start = self._last = self._told_missing = time.monotonic()
         self._last_frames: int | None = None
@@ -61,7 +64,7 @@ class Reporter:
         seconds, self._last = now - self._last, now
         frames_per_second = (frames - self._last_frames) / seconds
         self._last_frames = frames
-        scalars = self._metrics.take()
+        scalars = self._metrics.take() | self._source.scalars()
         scalars |= self._rates(seconds)
         scalars["speed/trained_frames_per_second"] = frames_per_second
         for thread, times in self._stages.items():
@@ -91,8 +94,12 @@ class Reporter:
             f"[{duration(now - self._start)}] frames {frames:,}/{total:,}",
             f"{frames_per_second:,.0f} frames/s",
         ]
-        if self._metrics.recent_return is not None:
-            parts.append(f"return {self._metrics.recent_return:.2f}")
+        for name, is_evaluation in (("return", False), ("eval return", True)):
+            recent = self._metrics.recent_return(is_evaluation)
+            if recent is not None:
+                parts.append(f"{name} {recent:.2f}")
+        if progress := self._source.progress():
+            parts.append(progress)
         if "train/loss" in scalars:
             parts.append(f"loss {scalars['train/loss']:.4f}")
             parts.append(f"policy lag {scalars['policy_lag/mean']:.1f}")

@@ -9,17 +9,24 @@ import tensorflow as tf
 
 from seed_rl import specs
 from seed_rl.agent import Agent
-from seed_rl.experience import HostBatch
-from seed_rl.inference import Step
+from seed_rl.experience import BatchForm, HostBatch
 from seed_rl.optimizers import Optimizer
-from seed_rl.specs import Nest
-from seed_rl.types import Unrolls
+from seed_rl.specs import ArraySpec, Nest
 
 
 class DeviceBatch(NamedTuple):
-    leaves: list[tf.Tensor]  # of steps, then of states
-    versions: np.ndarray  # int64 [T + 1, B]
-    env_ids: np.ndarray  # int64 [B]
+    leaves: list[tf.Tensor]  # of steps, then of states, then the weights if there are any
+    versions: np.ndarray  # the rest as in HostBatch
+    env_ids: np.ndarray
+    num_transitions: int
+    keys: np.ndarray | None
+
+
+class Result(NamedTuple):
+    """What came of one training step."""
+
+    scalars: dict[str, float]  # for TensorBoard; 'applied' is 0 where the update was skipped
+    priorities: np.ndarray | None  # float32 [B], from agents that replay
 
 
 class Trainer:
@@ -30,13 +37,13 @@ class Trainer:
         agent: Agent,
         optimizer: Optimizer,
         batch_size: int,
-        step_specs: Step,
-        state_specs: Nest,
+        form: BatchForm,
     ) -> None:
         self._agent = agent
         self._optimizer = optimizer
-        self._structure = (step_specs, state_specs)
-        time = agent.unroll_length + 1
+        self._form = form
+        weights = ArraySpec((), "float32") if form.has_weights else ()
+        self._structure = (form.steps, form.state, weights)
 
         def leading(nest: Nest, *sizes: int) -> list[tf.TensorSpec]:
             return [
@@ -48,18 +55,21 @@ class Trainer:
             self._step,
             autograph=False,
             input_signature=[
-                *leading(step_specs, time, batch_size),
-                *leading(state_specs, batch_size),
+                *leading(form.steps, form.num_rows, batch_size),
+                *leading(form.state, batch_size),
+                *leading(weights, batch_size),
             ],
         ).get_concrete_function()
 
     def _step(self, *leaves: tf.Tensor) -> tf.Tensor:
-        steps, state = specs.unflatten(self._structure, list(leaves))
+        steps, state, weights = specs.unflatten(self._structure, list(leaves))
+        unrolls = self._form.unpack(steps, state, weights)
         variables = list(self._agent.trainable_variables)
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(variables)
-            loss = self._agent.loss(Unrolls(steps.step, steps.action, steps.extras, state))
+            loss = self._agent.loss(unrolls)
         update = self._optimizer.apply(loss.loss, tape.gradient(loss.loss, variables))
+        self._agent.after_update(self._optimizer.num_updates)
         metrics = {
             "applied": tf.cast(update.applied, tf.float32),
             "loss": loss.loss,
@@ -69,21 +79,28 @@ class Trainer:
         }
         self.metric_names = list(metrics)
         # One tensor: fetching each scalar by itself costs more than computing it.
-        return tf.stack([tf.cast(value, tf.float32) for value in metrics.values()])
+        scalars = tf.stack([tf.cast(value, tf.float32) for value in metrics.values()])
+        return scalars if loss.priorities is None else tf.concat([scalars, loss.priorities], 0)
 
     def to_device(self, batch: HostBatch) -> DeviceBatch:
         """Copies the batch, whose buffers may then be used again."""
-        leaves = [tf.constant(leaf) for leaf in [*batch.steps, *batch.states]]
-        return DeviceBatch(leaves, batch.versions.copy(), batch.env_ids.copy())
+        weights = [] if batch.weights is None else [batch.weights]
+        leaves = [tf.constant(leaf) for leaf in [*batch.steps, *batch.states, *weights]]
+        keys = None if batch.keys is None else batch.keys.copy()
+        return DeviceBatch(
+            leaves, batch.versions.copy(), batch.env_ids.copy(), batch.num_transitions, keys
+        )
 
-    def __call__(self, batch: DeviceBatch) -> dict[str, float]:
-        """Trains on the batch and returns the metrics; 'applied' is 0 where it was skipped."""
+    def __call__(self, batch: DeviceBatch) -> Result:
+        """Trains on the batch."""
         values = self._train(*batch.leaves).numpy()
-        return dict(zip(self.metric_names, values.tolist(), strict=True))
+        num_scalars = len(self.metric_names)
+        scalars = dict(zip(self.metric_names, values[:num_scalars].tolist(), strict=True))
+        return Result(scalars, values[num_scalars:] if len(values) > num_scalars else None)
 
     def explain(self, batch: DeviceBatch) -> str:
         """What in the batch is not finite: whose unroll, which field, and where it came from."""
-        steps, state = specs.unflatten(self._structure, batch.leaves)
+        steps, state, _ = specs.unflatten(self._structure, batch.leaves)
         for path, leaf in zip(specs.paths(steps), specs.flatten(steps), strict=True):
             if found := _first_bad(leaf):
                 (time, column, *_), value = found

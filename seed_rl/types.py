@@ -54,13 +54,15 @@ class StepInputs(NamedTuple):
 
 
 class Unrolls(NamedTuple):
-    """B unrolls of T + 1 steps, time-major. The last step of one unroll is the first of the next.
+    """B unrolls of K + T + 1 steps, time-major: K of burn-in, and T transitions to learn from.
 
-    `action[t]` and `extras[...][t]` are what inference answered to `step[t]`; `state` is the
-    recurrent state that went into `step[0]`, before any reset that step itself asks for.
+    The last step of one unroll is the first of the next one's T + 1. `action[t]` and
+    `extras[...][t]` are what inference answered to `step[t]`; `state` is the recurrent state that
+    went into `step[0]`, before any reset that step itself asks for.
     """
 
-    step: StepInputs  # [T + 1, B, ...]
-    action: Nest  # [T + 1, B, ...]
-    extras: dict[str, Any]  # [T + 1, B, ...]
+    step: StepInputs  # [K + T + 1, B, ...]
+    action: Nest  # [K + T + 1, B, ...]
+    extras: dict[str, Any]  # [K + T + 1, B, ...]; empty where unrolls are replayed
     state: Nest  # [B, ...]
+    weights: Any = None  # float32 [B], of importance sampling; None where nothing is sampled

@@ -13,7 +13,8 @@ class UnrollStore:
     """The unroll in progress of each environment.
 
     Unrolls overlap by one step: the last step of one, whose value the loss bootstraps from, is the
-    first of the next. Each comes with the recurrent state that went into its first step.
+    first of the next. Each comes with the recurrent state that went into one of its steps, by
+    default the first.
 
     Were all environments to start their first unroll at once, they would end it at once, and
     batches would come in bursts. So environment i first lets i * T / num_envs steps pass.
@@ -26,8 +27,11 @@ class UnrollStore:
         step_specs: Sequence[ArraySpec],
         state_specs: Sequence[ArraySpec],
         stagger: bool = True,
+        state_position: int = 0,
     ) -> None:
+        """`state_position`, 0 to T, is the step whose state is kept."""
         self.length = length
+        self._state_position = state_position
         self.steps = [spec.zeros(num_envs, length + 1) for spec in step_specs]
         self.states = [spec.zeros(num_envs) for spec in state_specs]
         self.versions = np.zeros((num_envs, length + 1), np.int64)
@@ -62,9 +66,9 @@ class UnrollStore:
         for store, column in zip(self.steps, steps, strict=True):
             store[env_ids, position] = column
         self.versions[env_ids, position] = version
-        first = position == 0
-        if first.any():
-            self._set_states(env_ids[first], [column[first] for column in states])
+        kept = position == self._state_position
+        if kept.any():
+            self._set_states(env_ids[kept], [column[kept] for column in states])
         whole = position == self.length
         self._next_states = [column[whole] for column in states]
         return env_ids[whole]
@@ -74,7 +78,8 @@ class UnrollStore:
         for store in self.steps:
             store[env_ids, 0] = store[env_ids, self.length]
         self.versions[env_ids, 0] = self.versions[env_ids, self.length]
-        self._set_states(env_ids, self._next_states)
+        if self._state_position == 0:
+            self._set_states(env_ids, self._next_states)
         self._position[env_ids] = 1
 
     def _set_states(self, env_ids: np.ndarray, states: Sequence[np.ndarray]) -> None:

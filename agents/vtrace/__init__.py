@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from seed_rl.agents.vtrace.config import VtraceConfig as Config
 from seed_rl.specs import EnvironmentSpecs
@@ -10,7 +11,9 @@ from seed_rl.specs import EnvironmentSpecs
 if TYPE_CHECKING:  # it imports TensorFlow
     from seed_rl.agent import Agent
 
-__all__ = ["Config", "make"]
+__all__ = ["PRESETS", "Config", "make"]
+
+PRESETS: Mapping[str, Mapping[str, Any]] = {}
 
 
 def make(config: Config, specs: EnvironmentSpecs, seed: int) -> Agent:

@@ -23,6 +23,8 @@ class VtraceAgent(tf.Module):
     def __init__(self, config: VtraceConfig, specs: EnvironmentSpecs, seed: int) -> None:
         super().__init__(name="vtrace")
         self.unroll_length = config.unroll_length
+        self.burn_in = 0
+        self.replay = None
         self._config = config
         self._distribution = distributions.for_action(specs.action)
         rng = np.random.default_rng(seed)
@@ -35,7 +37,13 @@ class VtraceAgent(tf.Module):
     def initial_state(self, batch_size: int) -> Nest:
         return self._body.initial_state(batch_size)
 
-    def act(self, step: StepInputs, state: Nest, seed: tf.Tensor) -> ActOutput:
+    def exploration(self, num_envs: int, num_eval_envs: int) -> np.ndarray:
+        """The policy explores by itself, and is what is evaluated."""
+        return np.ones(num_envs, np.float32)
+
+    def act(
+        self, step: StepInputs, state: Nest, seed: tf.Tensor, exploration: tf.Tensor
+    ) -> ActOutput:
         features, state = self._body.step(step, state)
         policy = self._policy(features)
         return ActOutput(self._distribution.sample(policy, seed), {_POLICY: policy}, state)
@@ -113,3 +121,11 @@ class VtraceAgent(tf.Module):
             ),
         }
         return Loss(loss, None, metrics)
+
+    def initial_priorities(
+        self, step_type: tf.Tensor, reward: tf.Tensor, extras: dict[str, tf.Tensor]
+    ) -> tf.Tensor:
+        raise NotImplementedError("V-trace has no replay")
+
+    def after_update(self, num_updates: tf.Tensor) -> None:
+        """Nothing depends on the number of updates."""

@@ -22,6 +22,7 @@ ACTION = ArraySpec((), "int64", 0, 4)
 IMAGES = EnvironmentSpecs(ArraySpec((36, 40, 2), "uint8"), ACTION)
 VECTORS = EnvironmentSpecs(ArraySpec((3,), "float32"), ACTION)
 FIRST, MID, TERMINATED, TRUNCATED = StepType
+EXPLORATION = tf.ones(1)  # which V-trace does not look at
 MakeUnrolls = Callable[..., Unrolls]
 
 
@@ -149,7 +150,7 @@ def roll(
     action, policy, states = [], [], []
     for t in range(inputs.step_type.shape[0]):
         row = specs.map_nest(lambda x: x[t], inputs)  # noqa: B023
-        output = agent.act(row, state, tf.constant([t, 7]))
+        output = agent.act(row, state, tf.constant([t, 7]), EXPLORATION)
         state = output.state
         action.append(output.action)
         policy.append(output.extras["policy"])
@@ -189,8 +190,8 @@ def test_first_restarts_the_state_when_acting(random_unrolls: MakeUnrolls) -> No
     dirty = specs.map_nest(lambda part: part + 3.0, agent.initial_state(3))
     seed = tf.constant([1, 2])
     for seen, wanted in zip(
-        specs.flatten(agent.act(row, dirty, seed)),
-        specs.flatten(agent.act(row, agent.initial_state(3), seed)),
+        specs.flatten(agent.act(row, dirty, seed, EXPLORATION)),
+        specs.flatten(agent.act(row, agent.initial_state(3), seed, EXPLORATION)),
         strict=True,
     ):
         np.testing.assert_array_equal(seen, wanted)
@@ -199,7 +200,7 @@ def test_first_restarts_the_state_when_acting(random_unrolls: MakeUnrolls) -> No
 def test_the_first_policy_is_nearly_uniform(random_unrolls: MakeUnrolls) -> None:
     agent = make(IMAGES)
     step = specs.map_nest(lambda x: x[0], random_unrolls(IMAGES, 1, 16).step)
-    output = agent.act(step, (), tf.constant([1, 2]))
+    output = agent.act(step, (), tf.constant([1, 2]), EXPLORATION)
     assert output.action.dtype == tf.int64
     np.testing.assert_allclose(tf.nn.softmax(output.extras["policy"]), 0.2, atol=0.03)
 
@@ -306,7 +307,7 @@ def test_learns_to_answer_what_it_sees() -> None:
     for update in range(num_updates):
         rows = []
         for t in range(length + 1):
-            output = act(step, (), tf.constant([update, t]))
+            output = act(step, (), tf.constant([update, t]), EXPLORATION)
             rows.append(Unrolls(step, output.action, output.extras, ()))
             if t < length:  # the last row of this unroll is the first of the next
                 correct = output.action == tf.argmax(step.observation, axis=-1)
@@ -354,7 +355,9 @@ def test_all_variables_exist_before_any_call(lstm_size: int) -> None:
 
     def run() -> None:
         barrier.wait(30)
-        actions.append(act(step, agent.initial_state(2), tf.constant([1, 2])).action.numpy())
+        actions.append(
+            act(step, agent.initial_state(2), tf.constant([1, 2]), EXPLORATION).action.numpy()
+        )
 
     threads = [threading.Thread(target=run) for _ in range(8)]
     for thread in threads:
@@ -404,5 +407,5 @@ def test_registry_makes_the_agent() -> None:
     algorithm = registry.load("vtrace")
     agent: Agent = algorithm.make(algorithm.Config(unroll_length=7), VECTORS, 1)
     assert agent.unroll_length == 7
-    with pytest.raises(ValueError, match="--agent=dqn: no such agent; wanted one of: vtrace"):
+    with pytest.raises(ValueError, match="--agent=dqn: no such agent; wanted one of: r2d2, vtrace"):
         registry.load("dqn")

@@ -187,7 +187,7 @@ def test_memory_previous_action_and_reward_are_used(tmp_path: Path, module: Any)
                 tf.constant(transition.observation),
                 tf.constant(previous * (forget != "action")),
             )
-            output = agent.act(step, state, tf.constant([config.seed, call]))
+            output = agent.act(step, state, tf.constant([config.seed, call]), tf.ones(1))
             state, action = output.state, output.action.numpy()
             transition = env.step(action)
         return list(module.LOG)

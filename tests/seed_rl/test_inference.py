@@ -26,6 +26,8 @@ class Counter:
     """Its state is the number of steps since FIRST; it answers with what it sees."""
 
     unroll_length = 1
+    burn_in = 0
+    replay = None
     trainable_variables = ()
 
     def __init__(self) -> None:
@@ -34,17 +36,32 @@ class Counter:
     def initial_state(self, batch_size: int) -> Nest:
         return {"count": tf.zeros([batch_size, 1], tf.int32)}
 
-    def act(self, step: StepInputs, state: Nest, seed: tf.Tensor) -> ActOutput:
+    def exploration(self, num_envs: int, num_eval_envs: int) -> np.ndarray:
+        return np.arange(num_envs, dtype=np.float32) - num_eval_envs
+
+    def act(
+        self, step: StepInputs, state: Nest, seed: tf.Tensor, exploration: tf.Tensor
+    ) -> ActOutput:
         self.traces += 1
         is_first = tf.equal(step.step_type, StepType.FIRST.value)[:, tf.newaxis]
         count = tf.where(is_first, 0, state["count"]) + 1
         return ActOutput(
             tf.cast(step.observation[:, 0], tf.int32),
-            {"previous": step.prev_action, "seed": tf.repeat(seed[1], tf.shape(count)[0])},
+            {
+                "previous": step.prev_action,
+                "seed": tf.repeat(seed[1], tf.shape(count)[0]),
+                "exploration": exploration,
+            },
             {"count": count},
         )
 
     def loss(self, unrolls: Any) -> Any:
+        raise NotImplementedError
+
+    def initial_priorities(self, step_type: Any, reward: Any, extras: Any) -> Any:
+        raise NotImplementedError
+
+    def after_update(self, num_updates: tf.Tensor) -> None:
         raise NotImplementedError
 
 
@@ -70,6 +87,13 @@ class Caller:
 def vtrace(lstm_size: int = 0, environment: EnvironmentSpecs = VECTORS) -> Any:
     algorithm = agents.load("vtrace")
     return algorithm.make(algorithm.Config(lstm_size=lstm_size), environment, seed=1)
+
+
+def test_each_environment_explores_as_the_agent_says() -> None:
+    """Case 87: also in a batch of any order. The last environments are those that evaluate."""
+    call = Caller(Inference(Counter(), VECTORS, 4, 4, num_eval_envs=1), 4, 4)
+    answers = call([3, 0, 2], FIRST)
+    assert answers.step.extras["exploration"].tolist() == [2, -1, 1]
 
 
 def test_padded_sizes_are_few() -> None:
@@ -184,7 +208,9 @@ def test_nests_of_observations_and_actions() -> None:
     )
 
     class Nested(Counter):
-        def act(self, step: StepInputs, state: Nest, seed: tf.Tensor) -> ActOutput:
+        def act(
+            self, step: StepInputs, state: Nest, seed: tf.Tensor, exploration: tf.Tensor
+        ) -> ActOutput:
             speed = step.observation["speed"]
             total = tf.reduce_sum(tf.cast(step.observation["image"], tf.int32), [1, 2, 3])
             action = {"aim": total, "buttons": (total + 1, tf.stack([speed, -speed], axis=1))}

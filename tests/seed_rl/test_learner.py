@@ -179,7 +179,7 @@ def test_slow_learner_stalls_actors_and_bounds_the_lag(tmp_path: Any) -> None:
 
     def slow(batch: Any) -> Any:
         time.sleep(0.3)
-        waiting.append(learner.batches.waiting)
+        waiting.append(learner.source.scalars()["queue/full_batches"])
         lags.append(int((learner.num_updates - batch.versions).max()))
         steps.append(learner.loop.agent_steps)
         return train(batch)
@@ -328,7 +328,7 @@ def test_learns_from_rewards_at_the_edges_of_unrolls(tmp_path: Any, monkeypatch:
     monkeypatch.syspath_prepend(tmp_path)
     learner = make_learner(tmp_path / "run", "edges:Edges", learning_rate=0.003)
     with running(learner) as run:
-        wait_until(lambda: (learner._metrics.recent_return or 0.0) > 3.0, 90.0)
+        wait_until(lambda: (learner._metrics.recent_return() or 0.0) > 3.0, 90.0)
     assert run.failure is None
 
 

@@ -69,13 +69,13 @@ def test_nothing_is_reported_of_an_interval_without_an_episode() -> None:
     """Case 42: it is absent, not NaN and not 0."""
     metrics = Accumulator()
     assert metrics.take() == {}
-    assert metrics.recent_return is None
+    assert metrics.recent_return() is None
     metrics.add({"loss": 2.0})
     assert metrics.take() == {"loss": 2.0}
     metrics.add_episode(Episode(3.0, 7))
     assert "episode/return" in metrics.take()
     assert metrics.take() == {}
-    assert metrics.recent_return == 3.0
+    assert metrics.recent_return() == 3.0
 
 
 def test_means_and_extremes() -> None:
@@ -109,7 +109,7 @@ def test_recent_return_forgets_old_episodes() -> None:
         metrics.add_episode(Episode(float(value), 1))
         if value % 300 == 0:
             metrics.take()
-    assert metrics.recent_return == np.mean(range(900, 1000))
+    assert metrics.recent_return() == np.mean(range(900, 1000))
 
 
 def test_nothing_is_lost_between_threads() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from seed_rl import specs
+from seed_rl import queued, specs
 from seed_rl.agents import registry as agents
 from seed_rl.experience import HostBatch
 from seed_rl.inference import Inference
@@ -37,8 +37,7 @@ class Setup:
             self.agent,
             self.optimizer,
             BATCH_SIZE,
-            self.inference.step_specs,
-            self.inference.state_specs,
+            queued.form(LENGTH, self.inference.step_specs, self.inference.state_specs),
         )
 
     def host_batch(self, seed: int = 0) -> HostBatch:
@@ -59,6 +58,7 @@ class Setup:
             [fill(spec, BATCH_SIZE) for spec in specs.flatten(self.inference.state_specs)],
             rng.integers(0, 9, (LENGTH + 1, BATCH_SIZE)),
             np.array([17, 4, 23]),
+            LENGTH * BATCH_SIZE,
         )
 
     def batch(self, seed: int = 0) -> DeviceBatch:
@@ -98,7 +98,7 @@ def test_inference_sees_the_new_weights(setup: Setup) -> None:
     """Case 72."""
     before_policy, before_weights = setup.policy(), setup.weights()
     for seed in range(3):
-        scalars = setup.trainer(setup.batch(seed))
+        scalars = setup.trainer(setup.batch(seed)).scalars
         assert scalars["applied"] == 1
     assert int(setup.optimizer.num_updates) == 3
     assert not same(setup.weights(), before_weights)
@@ -118,7 +118,7 @@ def test_the_update_is_that_of_the_agents_loss() -> None:
         loss = setup.agent.loss(Unrolls(steps.step, steps.action, steps.extras, state)).loss
     gradients = tape.gradient(loss, variables)
     before = [variable.numpy() for variable in variables]
-    scalars = setup.trainer(setup.trainer.to_device(host))
+    scalars = setup.trainer(setup.trainer.to_device(host)).scalars
     np.testing.assert_allclose(scalars["loss"], loss, rtol=1e-5)
     np.testing.assert_allclose(
         scalars["gradient_norm"], tf.linalg.global_norm(gradients), rtol=1e-4
@@ -130,7 +130,7 @@ def test_the_update_is_that_of_the_agents_loss() -> None:
 
 
 def test_metrics_are_plain_numbers(setup: Setup) -> None:
-    scalars = setup.trainer(setup.batch())
+    scalars = setup.trainer(setup.batch()).scalars
     assert {"applied", "loss", "gradient_norm", "learning_rate", "entropy"} <= set(scalars)
     assert all(type(value) is float for value in scalars.values())
     assert np.isfinite(list(scalars.values())).all()
@@ -168,7 +168,7 @@ def test_what_is_not_finite_is_skipped_and_named(setup: Setup, path: str, value:
         poke(host, setup, "action", 2, 1, 0)
     batch = setup.trainer.to_device(host)
     before = setup.weights()
-    scalars = setup.trainer(batch)
+    scalars = setup.trainer(batch).scalars
     if path == "step/reward" and np.isinf(value):
         assert scalars["applied"] == 1  # clipped like any other
     else:
@@ -180,7 +180,7 @@ def test_what_is_not_finite_is_skipped_and_named(setup: Setup, path: str, value:
     assert f"{path} at step 2 " in text
     # The network's own answers are not what an environment brought.
     assert ("brought" in text) == (not path.startswith("extras"))
-    assert setup.trainer(setup.batch())["applied"] == 1
+    assert setup.trainer(setup.batch()).scalars["applied"] == 1
 
 
 def test_numbers_that_arise_in_the_network_are_not_blamed_on_an_environment(setup: Setup) -> None:
@@ -195,7 +195,7 @@ def test_a_state_that_is_not_finite_is_named(setup: Setup) -> None:
     host = setup.host_batch()
     host.states[0][2, 0] = np.nan
     batch = setup.trainer.to_device(host)
-    assert setup.trainer(batch)["applied"] == 0
+    assert setup.trainer(batch).scalars["applied"] == 0
     text = setup.trainer.explain(batch)
     assert "environment 23" in text
     assert "state" in text

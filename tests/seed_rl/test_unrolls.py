@@ -24,6 +24,7 @@ from seed_rl.frame_stack import stacked_spec
 from seed_rl.grpc.server import Batch
 from seed_rl.inference import Inference, Step
 from seed_rl.metrics import Accumulator
+from seed_rl.queued import QueuedSource
 from seed_rl.specs import ArraySpec, EnvironmentSpecs
 from seed_rl.threads import ThreadGroup
 from seed_rl.types import StepInputs, StepType
@@ -301,12 +302,18 @@ def play(
     config = algorithm.Config(unroll_length=LENGTH, batch_size=2, lstm_size=lstm_size)
     agent = algorithm.make(config, seen, seed=3)
     inference = Inference(agent, single, NUM_ENVS, capacity, depth, seed=5)
-    step_specs, state_specs = (
+    group = ThreadGroup(threading.Event())
+    source = QueuedSource(
+        NUM_ENVS, 1, LENGTH, inference.step_specs, inference.state_specs, group.stop
+    )
+    source._store = UnrollStore(
+        NUM_ENVS,
+        LENGTH,
         specs.flatten(inference.step_specs),
         specs.flatten(inference.state_specs),
+        stagger=False,
     )
-    group = ThreadGroup(threading.Event())
-    batches = BatchQueue(1, LENGTH, step_specs, state_specs, group.stop)
+    batches = source._batches
     server = ScriptedServer(
         family, NUM_ENVS, capacity, num_batches, restarts or {}, batches, group.stop
     )
@@ -314,9 +321,9 @@ def play(
     loop = InferenceLoop(
         server,  # type: ignore[arg-type]
         inference,
-        UnrollStore(NUM_ENVS, LENGTH, step_specs, state_specs, stagger=False),
-        batches,
+        source,
         NUM_ENVS,
+        0,
         lambda: 0,
         metrics,
         group.stop,
@@ -411,7 +418,7 @@ def test_an_unroll_starts_with_the_state_in_which_the_one_before_ended() -> None
             state = unroll.state
             for t in range(LENGTH):
                 step = specs.map_nest(lambda leaf, t=t: tf.constant(leaf[t : t + 1]), unroll.step)
-                output = result.agent.act(step, state, tf.constant([0, 0]))
+                output = result.agent.act(step, state, tf.constant([0, 0]), tf.ones(1))
                 for name, extra in output.extras.items():
                     np.testing.assert_allclose(extra[0], unroll.extras[name][t], atol=1e-5)
                 state = output.state
@@ -461,6 +468,7 @@ def test_an_actor_that_starts_anew_drops_its_unroll_and_its_memory() -> None:
                         specs.map_nest(lambda leaf: tf.constant(leaf[:1]), unroll.step),
                         result.agent.initial_state(1),
                         tf.constant([0, 0]),
+                        tf.ones(1),
                     )
                     for name, extra in fresh.extras.items():
                         np.testing.assert_allclose(extra[0], unroll.extras[name][0], atol=1e-5)

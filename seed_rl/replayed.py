@@ -1,0 +1,286 @@
+"""Trains on unrolls sampled from a prioritized replay, at a fixed ratio to what is acted.
+
+"Recurrent Experience Replay in Distributed Reinforcement Learning", Kapturowski et al. 2019.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from seed_rl import specs
+from seed_rl.agent import Agent
+from seed_rl.experience import BatchForm, HostBatch, Stopped
+from seed_rl.inference import Answers, Step
+from seed_rl.replay.buffer import ReplayBuffer, replay_bytes
+from seed_rl.replay.limiter import RateLimiter
+from seed_rl.replay.memory import available_bytes, describe_bytes, require_memory
+from seed_rl.replay_config import ReplayConfig
+from seed_rl.restack import restack
+from seed_rl.specs import ArraySpec, Nest
+from seed_rl.types import StepInputs, StepType, Unrolls
+from seed_rl.unrolls import UnrollStore
+
+_logger = logging.getLogger(__name__)
+_POLL_SECS = 0.1
+
+
+class ReplayedSource:
+    """Implements seed_rl.experience.Source for agents with a replay.
+
+    Steps are stored one by one, with single frames and without the previous action; the training
+    step puts together what a network sees. For that it is given a few rows more than an unroll has.
+    """
+
+    def __init__(
+        self,
+        agent: Agent,
+        config: ReplayConfig,
+        num_envs: int,
+        batch_size: int,
+        observation: Nest,
+        num_stacked_frames: int,
+        step_specs: Step,
+        state_specs: Nest,
+        seed: int,
+        stop: threading.Event,
+    ) -> None:
+        length, burn_in = agent.unroll_length, agent.burn_in
+        inputs = StepInputs(step_specs.step.step_type, step_specs.step.reward, observation, ())
+        stored = Step(inputs, step_specs.action, {})
+        columns, states = specs.flatten(stored), specs.flatten(state_specs)
+        # The first row's previous action is that of the row before it.
+        num_before = max(num_stacked_frames - 1, 1)
+        num_rows = num_before + burn_in + 1 + length
+        self.form = BatchForm(
+            num_rows,
+            stored,
+            state_specs,
+            True,
+            lambda steps, state, weights: Unrolls(
+                _complete(steps.step, steps.action, step_specs.step, num_before),
+                specs.map_nest(lambda leaf: leaf[num_before:], steps.action),
+                {},
+                state,
+                weights,
+            ),
+        )
+        self._config = config
+        self._batch_size = batch_size
+        self._length = length
+        self._num_columns = len(columns)
+        self._observation_specs = specs.flatten(observation)
+        size = config.replay_buffer_size
+        shape = columns, states, num_envs, length, burn_in, num_before, size
+        num_bytes = replay_bytes(*shape)
+        _logger.info(
+            "replay: %s unrolls of %d steps, %s", f"{size:,}", length, describe_bytes(num_bytes)
+        )
+        if config.check_replay_memory:
+            require_memory(num_bytes, size, available_bytes())
+        self._buffer = ReplayBuffer(*shape, config.priority_exponent)
+        self._lock = threading.Lock()  # guards the buffer
+        # As many more unrolls than the ratio allows are let in before actors have to wait.
+        self.limiter = RateLimiter(
+            config.replay_ratio,
+            config.replay_buffer_min_size,
+            batch_size,
+            slack=2 * batch_size,
+            stop=stop,
+        )
+        self._stop = stop
+        self._rng = np.random.default_rng(seed)
+        extras = specs.flatten(step_specs.extras)
+        self._store = UnrollStore(
+            num_envs,
+            length,
+            [*columns, *extras],
+            states,
+            state_position=self._buffer.state_position + 1,
+        )
+        self._is_start = np.ones(num_envs, bool)
+        self._initial_priorities = _trace_priorities(agent, length + 1, step_specs.extras)
+        self._free: queue.Queue[HostBatch] = queue.Queue(1)
+        self._free.put(
+            HostBatch(
+                [spec.zeros(num_rows, batch_size) for spec in columns],
+                [spec.zeros(batch_size) for spec in states],
+                np.zeros(batch_size, np.int64),
+                np.zeros(batch_size, np.int64),
+                0,
+                np.ones(batch_size, np.float32),
+                np.zeros(batch_size, np.int64),
+            )
+        )
+        self._transitions = 0  # put in since the last batch was taken
+
+    def restart(self, env_ids: np.ndarray) -> None:
+        self._store.restart(env_ids)
+        self._is_start[env_ids] = True
+
+    def append(
+        self, env_ids: np.ndarray, answers: Answers, observation: Sequence[np.ndarray], version: int
+    ) -> np.ndarray:
+        step = answers.step
+        seen = [
+            column.reshape(len(column), *spec.shape)
+            for column, spec in zip(observation, self._observation_specs, strict=True)
+        ]
+        columns = [
+            step.step.step_type,
+            step.step.reward,
+            *seen,
+            *specs.flatten(step.action),
+            *specs.flatten(step.extras),
+        ]
+        return self._store.append(env_ids, columns, specs.flatten(answers.state), version)
+
+    def put(self, env_ids: np.ndarray) -> None:
+        columns = [column[env_ids] for column in self._store.steps]
+        priorities = self._priorities(env_ids, columns)
+        # Row 0 is the last one of the block before.
+        rows = [column[:, 1:] for column in columns[: self._num_columns]]
+        states = [state[env_ids] for state in self._store.states]
+        versions = self._store.versions[env_ids, 1]
+        self.limiter.wait_to_insert()
+        with self._lock:
+            before = self._buffer.num_inserted
+            self._buffer.insert(
+                env_ids, rows, states, self._is_start[env_ids], priorities, versions
+            )
+            inserted = self._buffer.num_inserted - before
+            self._transitions += len(env_ids) * self._length
+        self.limiter.add_inserted(inserted)
+        self._is_start[env_ids] = False
+        self._store.advance(env_ids)
+
+    def _priorities(self, env_ids: np.ndarray, columns: list[np.ndarray]) -> np.ndarray:
+        """Raises FloatingPointError where an unroll's is not finite: it must not be replayed."""
+        step_type, reward, *_ = columns
+        arrays = [step_type, reward, *columns[self._num_columns :]]
+        priorities = self._initial_priorities(
+            *[tf.constant(array.swapaxes(0, 1)) for array in arrays]
+        ).numpy()
+        if not np.isfinite(priorities).all():
+            row = int(np.flatnonzero(~np.isfinite(priorities))[0])
+            raise FloatingPointError(self._explain(int(env_ids[row]), row, columns))
+        return np.asarray(priorities, np.float64)
+
+    def _explain(self, env_id: int, row: int, columns: list[np.ndarray]) -> str:
+        paths = specs.paths(self.form.steps)
+        for path, column in zip(paths, columns[: self._num_columns], strict=True):
+            values = column[row]
+            if values.dtype.kind == "f" and not np.isfinite(values).all():
+                at = tuple(np.argwhere(~np.isfinite(values))[0])
+                return (
+                    f"environment {env_id} brought {values[at]} in {path} at step {at[0]} of its "
+                    "unroll"
+                )
+        return f"the network's answers to environment {env_id} are not finite"
+
+    def get(self) -> HostBatch:
+        buffers = self._wait_for_buffers()
+        self.limiter.wait_to_sample()
+        assert buffers.keys is not None
+        assert buffers.weights is not None
+        with self._lock:
+            sample = self._buffer.sample(self._batch_size, self._rng)
+            self._buffer.gather(sample.numbers, buffers.steps, buffers.states)
+            buffers.env_ids[:] = self._buffer.env_ids(sample.numbers)
+            buffers.versions[:] = self._buffer.versions(sample.numbers)
+            transitions, self._transitions = self._transitions, 0
+        buffers.keys[:] = sample.numbers
+        buffers.weights[:] = importance_weights(
+            sample.probabilities, self._config.importance_sampling_exponent
+        )
+        return buffers._replace(num_transitions=transitions)
+
+    def _wait_for_buffers(self) -> HostBatch:
+        while not self._stop.is_set():
+            try:
+                return self._free.get(timeout=_POLL_SECS)
+            except queue.Empty:
+                continue
+        raise Stopped
+
+    def release(self, batch: HostBatch) -> None:
+        self._free.put_nowait(batch)
+
+    def learned(self, keys: np.ndarray | None, priorities: np.ndarray | None) -> None:
+        assert keys is not None
+        assert priorities is not None
+        if np.isfinite(priorities).all():  # not so where the update was skipped
+            with self._lock:
+                self._buffer.update(keys, priorities.astype(np.float64))
+
+    def scalars(self) -> dict[str, float]:
+        num_inserted, num_sampled = self.limiter.state
+        scalars = {"replay/unrolls": float(self._buffer.num_unrolls)}
+        if num_inserted > self._config.replay_buffer_min_size:
+            scalars["replay/ratio"] = num_sampled / (
+                num_inserted - self._config.replay_buffer_min_size
+            )
+        return scalars
+
+    def progress(self) -> str:
+        num_inserted, _ = self.limiter.state
+        least = self._config.replay_buffer_min_size
+        return "" if num_inserted >= least else f"replay {num_inserted:,}/{least:,} unrolls"
+
+
+def importance_weights(probabilities: np.ndarray, exponent: float) -> np.ndarray:
+    """Weights `[B]` of unrolls sampled with these probabilities, at most 1.
+
+    Equation of section 3.4 of "Prioritized Experience Replay", Schaul et al. 2016, in which the
+    size of the replay cancels out.
+    """
+    return (probabilities.min() / probabilities) ** exponent
+
+
+def _complete(inputs: StepInputs, action: Nest, wanted: StepInputs, num_before: int) -> StepInputs:
+    """What networks see of all but the first `num_before` stored rows."""
+    is_first = inputs.step_type == StepType.FIRST.value
+
+    def previous(actions: tf.Tensor) -> tf.Tensor:
+        shape = [*actions.shape[:2], *[1] * (len(actions.shape) - 2)]
+        first = tf.reshape(is_first, shape)[num_before:]
+        return tf.where(first, tf.zeros((), actions.dtype), actions[num_before - 1 : -1])
+
+    def see(leaf: tf.Tensor, spec: ArraySpec) -> tf.Tensor:
+        if len(spec.shape) == len(leaf.shape) - 2:
+            return leaf[num_before:]
+        depth = spec.shape[-1]
+        if depth == 1:
+            return leaf[num_before:, ..., tf.newaxis]
+        return restack(leaf, inputs.step_type, depth)[num_before - (depth - 1) :]
+
+    return StepInputs(
+        inputs.step_type[num_before:],
+        inputs.reward[num_before:],
+        specs.map_nest(see, inputs.observation, wanted.observation),
+        specs.map_nest(previous, action),
+    )
+
+
+def _trace_priorities(agent: Agent, num_rows: int, extras: dict[str, ArraySpec]) -> Any:
+    def priorities(step_type: tf.Tensor, reward: tf.Tensor, *leaves: tf.Tensor) -> tf.Tensor:
+        return agent.initial_priorities(step_type, reward, specs.unflatten(extras, list(leaves)))
+
+    return tf.function(
+        priorities,
+        autograph=False,
+        input_signature=[
+            tf.TensorSpec([num_rows, None], tf.uint8),
+            tf.TensorSpec([num_rows, None], tf.float32),
+            *[
+                tf.TensorSpec([num_rows, None, *spec.shape], spec.dtype)
+                for spec in specs.flatten(extras)
+            ],
+        ],
+    ).get_concrete_function()
