@@ -12,13 +12,18 @@ import pytest
 
 @pytest.mark.timeout(600)
 def test_vtrace_learns_catch_from_pixels(tmp_path: Any) -> None:
-    """Case 49: correct in its parts is not enough. Random play returns about -0.7 here."""
+    """Case 49: correct in its parts is not enough. Random play returns about -0.7 here.
+
+    With entropy costs of 0.02 and 0.05, some runs all but gave up the right one of the last moves
+    where it is seldom needed. Each of the 49 starts lost that way costs 0.04.
+    """
     logdir = str(tmp_path / "run")
     subprocess.run(
         [
             *(sys.executable, "-m", "seed_rl.launcher", "catch", "vtrace", "2", "16"),
             *("--board_size=7", "--total_environment_frames=250000"),
-            *("--entropy_cost=0.05", f"--logdir={logdir}"),
+            *("--batch_size=8", "--learning_rate=1.2e-3", "--entropy_cost=0.1"),
+            f"--logdir={logdir}",
         ],
         check=True,
         timeout=500,
@@ -27,7 +32,7 @@ def test_vtrace_learns_catch_from_pixels(tmp_path: Any) -> None:
     output = subprocess.run(
         [
             *(sys.executable, "-m", "seed_rl.evaluate", f"--logdir={logdir}", "--json"),
-            *("--episodes=500", "--num_envs=50"),
+            *("--episodes=2000", "--num_envs=100"),
         ],
         check=True,
         timeout=100,
