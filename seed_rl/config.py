@@ -86,7 +86,9 @@ class LearnerConfig:
     )
     seed: int = option(0, "Seed of environments, weights and sampled actions.")
     max_bad_updates: int = option(
-        0, "Skip up to this many updates in a row whose loss or gradient is not finite."
+        0,
+        "Skip up to this many updates in a row whose loss or gradient is not finite. If above 0, "
+        "unrolls that are not finite are left out of a replay.",
     )
     log_secs: float = option(10.0, "Seconds between status lines and TensorBoard points.")
     token: str = option("", "Secret that actors must show; empty = none is asked for.")

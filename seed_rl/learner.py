@@ -156,6 +156,7 @@ class Learner:
             self.inference.step_specs,
             self.inference.state_specs,
             self._config.seed,
+            self._config.max_bad_updates > 0,
             stop,
         )
 

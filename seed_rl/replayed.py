@@ -49,8 +49,10 @@ class ReplayedSource:
         step_specs: Step,
         state_specs: Nest,
         seed: int,
+        skips_bad: bool,
         stop: threading.Event,
     ) -> None:
+        """`skips_bad`: an unroll that is not finite is left out, instead of ending the program."""
         length, burn_in = agent.unroll_length, agent.burn_in
         inputs = StepInputs(step_specs.step.step_type, step_specs.step.reward, observation, ())
         stored = Step(inputs, step_specs.action, {})
@@ -94,6 +96,7 @@ class ReplayedSource:
             slack=2 * batch_size,
             stop=stop,
         )
+        self._skips_bad = skips_bad
         self._stop = stop
         self._rng = np.random.default_rng(seed)
         extras = specs.flatten(step_specs.extras)
@@ -143,7 +146,18 @@ class ReplayedSource:
 
     def put(self, env_ids: np.ndarray) -> None:
         columns = [column[env_ids] for column in self._store.steps]
-        priorities = self._priorities(env_ids, columns)
+        priorities = self._priorities(columns)
+        finite = _finite_rows([*columns, priorities])
+        if not finite.all():
+            self._refuse(env_ids, columns, finite)
+        self._insert(env_ids[finite], [column[finite] for column in columns], priorities[finite])
+        # The next unroll of an environment can't go on from one that is not there.
+        self._is_start[env_ids] = ~finite
+        self._store.advance(env_ids)
+
+    def _insert(
+        self, env_ids: np.ndarray, columns: list[np.ndarray], priorities: np.ndarray
+    ) -> None:
         # Row 0 is the last one of the block before.
         rows = [column[:, 1:] for column in columns[: self._num_columns]]
         states = [state[env_ids] for state in self._store.states]
@@ -157,36 +171,39 @@ class ReplayedSource:
             inserted = self._buffer.num_inserted - before
             self._transitions += len(env_ids) * self._length
         self.limiter.add_inserted(inserted)
-        self._is_start[env_ids] = False
-        self._store.advance(env_ids)
 
-    def _priorities(self, env_ids: np.ndarray, columns: list[np.ndarray]) -> np.ndarray:
-        """Raises FloatingPointError where an unroll's is not finite: it must not be replayed."""
+    def _priorities(self, columns: list[np.ndarray]) -> np.ndarray:
         step_type, reward, *_ = columns
         arrays = [step_type, reward, *columns[self._num_columns :]]
         priorities = self._initial_priorities(
             *[tf.constant(array.swapaxes(0, 1)) for array in arrays]
-        ).numpy()
-        if not np.isfinite(priorities).all():
-            row = int(np.flatnonzero(~np.isfinite(priorities))[0])
-            raise FloatingPointError(self._explain(int(env_ids[row]), row, columns))
+        )
         return np.asarray(priorities, np.float64)
 
-    def _explain(self, env_id: int, row: int, columns: list[np.ndarray]) -> str:
-        paths = specs.paths(self.form.steps)
-        for path, column in zip(paths, columns[: self._num_columns], strict=True):
-            values = column[row]
-            if values.dtype.kind == "f" and not np.isfinite(values).all():
-                at = tuple(np.argwhere(~np.isfinite(values))[0])
-                return (
-                    f"environment {env_id} brought {values[at]} in {path} at step {at[0]} of its "
-                    "unroll"
+    def _refuse(self, env_ids: np.ndarray, columns: list[np.ndarray], finite: np.ndarray) -> None:
+        """Tells of the first unroll that is not finite; it would spoil the weights, some day.
+
+        Raises FloatingPointError where none may be skipped.
+        """
+        row = int(np.argmin(finite))
+        message = f"the network's answers to environment {env_ids[row]} are not finite"
+        names = specs.paths(self.form.steps)
+        for name, column in zip(names, columns[: self._num_columns], strict=True):
+            bad = np.argwhere(~np.isfinite(column[row]))
+            if len(bad):
+                message = (
+                    f"environment {env_ids[row]} brought {column[row][tuple(bad[0])]} in {name} at "
+                    f"step {bad[0][0]} of its unroll"
                 )
-        return f"the network's answers to environment {env_id} are not finite"
+                break
+        if not self._skips_bad:
+            raise FloatingPointError(f"{message}; --max_bad_updates=1 leaves such unrolls out")
+        _logger.warning("%s; left out", message)
 
     def get(self) -> HostBatch:
         buffers = self._wait_for_buffers()
         self.limiter.wait_to_sample()
+        self._wait_for_unrolls()
         assert buffers.keys is not None
         assert buffers.weights is not None
         with self._lock:
@@ -208,6 +225,12 @@ class ReplayedSource:
             except queue.Empty:
                 continue
         raise Stopped
+
+    def _wait_for_unrolls(self) -> None:
+        """There may be none, where environments have started anew again and again."""
+        while not self._buffer.num_unrolls:
+            if self._stop.wait(_POLL_SECS):
+                raise Stopped
 
     def release(self, batch: HostBatch) -> None:
         self._free.put_nowait(batch)
@@ -232,6 +255,15 @@ class ReplayedSource:
         num_inserted, _ = self.limiter.state
         least = self._config.replay_buffer_min_size
         return "" if num_inserted >= least else f"replay {num_inserted:,}/{least:,} unrolls"
+
+
+def _finite_rows(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    """Of arrays `[n, ...]`: bool `[n]`, whether all numbers there are finite."""
+    finite = np.ones(len(arrays[0]), bool)
+    for array in arrays:
+        if array.dtype.kind == "f":
+            finite &= np.isfinite(array).reshape(len(array), -1).all(axis=1)
+    return finite
 
 
 def importance_weights(probabilities: np.ndarray, exponent: float) -> np.ndarray:
