@@ -121,7 +121,11 @@ class R2d2Agent(tf.Module):
     def _q_values(self, network: QNetwork, unrolls: Unrolls) -> tf.Tensor:
         """`[T + 1, B, num_actions]` of the rows after the burn-in."""
         before, rows = self._split(unrolls.step)
-        state = network.burn_in(before, unrolls.state) if self.burn_in else unrolls.state
+        state = unrolls.state
+        if not self._config.stored_state:
+            state = specs.map_nest(tf.zeros_like, state)
+        if self.burn_in:
+            state = network.burn_in(before, state)
         return network.unroll(rows, state)
 
     def _split(self, step: StepInputs) -> tuple[StepInputs, StepInputs]:

@@ -22,6 +22,11 @@ class R2d2Config(OptimizerConfig, ReplayConfig):
     burn_in: int = option(
         40, "Steps before them that bring the stored recurrent state up to date. 0: none."
     )
+    stored_state: bool = option(
+        True,
+        "Begin an unroll with the recurrent state that acting had there. False: with zeros, which "
+        "is worse where memory matters.",
+    )
     n_steps: int = option(5, "Most rewards that are summed up before a target bootstraps.")
     batch_size: int = option(16, "Unrolls in a training batch.")
     discounting: float = option(0.997, "Discount of a future reward per agent step.")
