@@ -14,7 +14,7 @@ from seed_rl.types import StepType
 EXAMPLES = pathlib.Path(__file__).parents[2] / "docs/examples"
 
 
-@pytest.mark.parametrize("name", ["atari", "catch", "gym"])
+@pytest.mark.parametrize("name", ["atari", "catch", "gym", "recall"])
 def test_every_family_plays(name):
     family = registry.load(name)
     config = family.Config()
@@ -36,7 +36,9 @@ def test_every_family_plays(name):
 
 @pytest.mark.parametrize("name", ["atary", "", "atari:", ":Pong"])
 def test_unknown_families_are_refused_with_the_known_ones(name):
-    with pytest.raises(ValueError, match=r"atari, catch, gym, or 'module:factory'") as error:
+    with pytest.raises(
+        ValueError, match=r"atari, catch, gym, recall, or 'module:factory'"
+    ) as error:
         registry.load(name)
     assert f"--environment={name} " in str(error.value)
 
@@ -62,6 +64,7 @@ def test_families_import_neither_tensorflow_nor_each_other():
         from seed_rl.envs import registry
         assert not {"ale_py", "gymnasium"} & set(sys.modules)
         registry.load("catch")
+        registry.load("recall")
         assert not {"ale_py", "gymnasium"} & set(sys.modules)
         registry.load("gym")
         assert "ale_py" not in sys.modules
