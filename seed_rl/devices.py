@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Iterator
 
 _logger = logging.getLogger(__name__)
+_LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 
 
 def start_tensorflow(intra_op_threads: int = -1, inter_op_threads: int = -1) -> None:
@@ -21,11 +22,14 @@ def start_tensorflow(intra_op_threads: int = -1, inter_op_threads: int = -1) -> 
     in their way.
 
     TensorFlow's C++ code greets with a page of notes that no log level silences. One line of ours
-    stands for them, unless TF_CPP_MIN_LOG_LEVEL is set or the start fails.
+    stands for them, unless TF_CPP_MIN_LOG_LEVEL is set or the start fails. Later notes, such as
+    those of its compiler, that level does silence.
     """
+    greets = _LOG_LEVEL in os.environ
+    os.environ.setdefault(_LOG_LEVEL, "1")
     os.environ["KERAS_BACKEND"] = "tensorflow"  # its optimizers serve us, whatever serves others
     small = (os.cpu_count() or 1) <= 2
-    with _without_greeting():
+    with contextlib.nullcontext() if greets else _without_greeting():
         import tensorflow as tf
 
         tf.config.threading.set_intra_op_parallelism_threads(
@@ -44,9 +48,6 @@ def start_tensorflow(intra_op_threads: int = -1, inter_op_threads: int = -1) -> 
 
 @contextlib.contextmanager
 def _without_greeting() -> Iterator[None]:
-    if "TF_CPP_MIN_LOG_LEVEL" in os.environ:
-        yield
-        return
     sys.stderr.flush()
     stderr = os.dup(2)
     with tempfile.TemporaryFile() as notes:
