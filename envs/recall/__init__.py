@@ -1,8 +1,9 @@
 """Recall: a small game that needs memory, and that nothing else but memory can win.
 
 The first step shows a cue, the last asks for it. In between, `delay` steps each show a number that
-must be the action, or the episode is lost: so nobody can keep the cue in the actions, which
-networks see, too.
+must be the action, or the episode ends: so nobody can keep the cue in the actions, which networks
+see, too. The numbers pay 1/2 together, the right answer 1/2, and a wrong one -1/2: who copies all
+of them gets the share of right answers, and without memory nobody gets more than 1 / num_cues.
 """
 
 from __future__ import annotations

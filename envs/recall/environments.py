@@ -15,7 +15,7 @@ from seed_rl.types import StepType, Transition, is_last
 class RecallEnvironments:
     """Observations are the cue, the number to copy, both one-hot, and 1 where the cue is asked for.
 
-    An episode is lost with the first number that is not copied: every action that leads on to the
+    An episode ends with the first number that is not copied: every action that leads on to the
     question is one that the environment chose, whatever the cue.
     """
 
@@ -42,8 +42,11 @@ class RecallEnvironments:
         # The question's column is that of the cue.
         wanted = self._numbers[self._indices, self._time % self._question]
         right = (action == wanted) | (self._time == 0)
-        ended = ~resets & (~right | (self._time == self._question))
-        reward = np.where(ended, np.where(right, 1, -1), 0).astype(np.float32)
+        answers = self._time == self._question
+        ended = ~resets & (~right | answers)
+        copied = ~resets & right & ~answers & (self._time > 0)
+        reward = np.where(copied, 0.5 / (self._question - 1), 0).astype(np.float32)
+        reward[ended & answers] = np.where(right, 0.5, -0.5)[ended & answers]
         self._time += 1
         for i in np.flatnonzero(resets):
             self._time[i] = 0
