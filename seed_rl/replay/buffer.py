@@ -31,6 +31,15 @@ class Sample(NamedTuple):
     probabilities: np.ndarray  # float64 [n], with which one draw returns that unroll
 
 
+class ReplayState(NamedTuple):
+    """All that is to be known of the blocks [first, end) besides the blocks themselves."""
+
+    first: int
+    end: int
+    num_inserted: int
+    priorities: np.ndarray  # float64 [end - first], after the exponent; 0: can't be sampled
+
+
 class ReplayBuffer:
     """Room for `size` unrolls, all allocated by the constructor.
 
@@ -83,8 +92,7 @@ class ReplayBuffer:
 
     @property
     def num_bytes(self) -> int:
-        arrays = [*self._columns, *self._states, self._env_ids, self._versions]
-        arrays += [self._blocks, self._dependent, self._last_blocks]
+        arrays = [*self._block_arrays, self._dependent, self._last_blocks]
         return sum(array.nbytes for array in arrays) + tree_bytes(self._num_slots)
 
     @property
@@ -101,6 +109,21 @@ class ReplayBuffer:
     def num_inserted(self) -> int:
         """How many there ever were that could be sampled when they were inserted."""
         return self._num_inserted
+
+    @property
+    def num_blocks(self) -> int:
+        """How many there ever were."""
+        return self._num_blocks
+
+    @property
+    def first_block(self) -> int:
+        """The oldest that is not overwritten."""
+        return max(self._num_blocks - self._num_slots, 0)
+
+    @property
+    def block_specs(self) -> list[ArraySpec]:
+        """Of what `read_blocks` returns."""
+        return [ArraySpec(array.shape[1:], array.dtype.name) for array in self._block_arrays]
 
     def insert(
         self,
@@ -134,7 +157,7 @@ class ReplayBuffer:
         incomplete = self._dependent[slots]
         incomplete = incomplete[incomplete >= 0] % self._num_slots
         self._num_blocks += len(numbers)
-        is_unroll = blocks[:, 0] >= max(self._num_blocks - self._num_slots, 0)
+        is_unroll = blocks[:, 0] >= self.first_block
         num_new = int(np.count_nonzero(is_unroll))
         self._num_unrolls += num_new - len(incomplete)
         self._num_inserted += num_new
@@ -201,6 +224,50 @@ class ReplayBuffer:
     def versions(self, numbers: np.ndarray) -> np.ndarray:
         """What was inserted as the versions, int64 `[n]`, of unrolls that can be sampled."""
         return self._versions[self._slots_of(numbers)]
+
+    def read_blocks(self, first: int, end: int) -> list[np.ndarray]:
+        """Copies of all that the blocks [first, end) consist of, `[end - first, ...]` each.
+
+        That never changes until they are overwritten. Raises ValueError where they are not stored.
+        """
+        if not self.first_block <= first <= end <= self._num_blocks:
+            raise ValueError(f"blocks {first} to {end} are not stored")
+        slots = np.arange(first, end) % self._num_slots
+        return [array[slots] for array in self._block_arrays]
+
+    def write_blocks(self, first: int, arrays: Sequence[np.ndarray]) -> None:
+        """Puts back what `read_blocks(first, ...)` returned. It counts only after `restore`."""
+        numbers = first + np.arange(len(arrays[0]))
+        if not np.array_equal(arrays[-1][:, -1], numbers):
+            raise ValueError(f"wanted the blocks from {first} on, saw others")
+        for stored, array in zip(self._block_arrays, arrays, strict=True):
+            stored[numbers % self._num_slots] = array
+
+    def state(self, end: int) -> ReplayState:
+        """That of the stored blocks before number `end`."""
+        first = min(self.first_block, end)
+        priorities = self._priorities.get(np.arange(first, end) % self._num_slots)
+        return ReplayState(first, end, self._num_inserted, priorities)
+
+    def restore(self, state: ReplayState) -> None:
+        """Goes on from `state`, whose blocks were written before; only where nothing was inserted.
+
+        All environments begin new chains.
+        """
+        numbers = np.arange(state.first, state.end)
+        slots = numbers % self._num_slots
+        self._num_blocks, self._num_inserted = state.end, state.num_inserted
+        self._priorities.set(slots, state.priorities)
+        is_unroll = state.priorities > 0
+        self._num_unrolls = int(np.count_nonzero(is_unroll))
+        oldest = self._blocks[slots[is_unroll], 0]
+        self._dependent[oldest % self._num_slots] = numbers[is_unroll]
+
+    @property
+    def _block_arrays(self) -> list[np.ndarray]:
+        """What never changes about blocks. The last array ends with their own numbers."""
+        own = [self._env_ids, self._versions, self._blocks]
+        return [*self._columns, *self._states, *own]
 
     def _are_unrolls(self, numbers: np.ndarray) -> np.ndarray:
         slots = numbers % self._num_slots
