@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -83,6 +84,18 @@ class Source(Batches, Protocol):
 
     def learned(self, keys: np.ndarray | None, priorities: np.ndarray | None) -> None:
         """Tells that the unrolls with these keys were trained on, and their new priorities."""
+
+    def saving(self, number: int) -> AbstractContextManager[None]:
+        """Saves what training goes on with beside checkpoint `number`, written in this context."""
+
+    def restore(self, number: int) -> None:
+        """Goes on with what was saved with checkpoint `number`, which the run is resumed from.
+
+        To be called before all else.
+        """
+
+    def threads(self) -> Mapping[str, Callable[[], None]]:
+        """Bodies, by name, of threads that it needs."""
 
     def scalars(self) -> dict[str, float]:
         """How it stands, for TensorBoard."""

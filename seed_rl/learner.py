@@ -62,8 +62,9 @@ class Learner:
         self.optimizer = Optimizer(agent_config, list(agent.trainable_variables), total_updates)
         self._frames = tf.Variable(0, dtype=tf.int64, trainable=False)
         self._updates = tf.Variable(0, dtype=tf.int64, trainable=False)
+        self._checkpoint_folder = os.path.join(config.logdir, CHECKPOINT_FOLDER)
         self._checkpoints = Checkpoints(
-            os.path.join(config.logdir, CHECKPOINT_FOLDER),
+            self._checkpoint_folder,
             {
                 "agent": agent,
                 "optimizer": self.optimizer,
@@ -89,6 +90,8 @@ class Learner:
             config.num_eval_envs,
         )
         self.source = self._make_source(experiment, agent, stop)
+        if self._saved_updates is not None:
+            self.source.restore(self._saved_updates)
         self.trainer = Trainer(agent, self.optimizer, agent_config.batch_size, self.source.form)
         self.prefetcher = Prefetcher(self.source, self.trainer.to_device, stop)
         self._metrics = Accumulator()
@@ -157,6 +160,7 @@ class Learner:
             self.inference.state_specs,
             self._config.seed,
             self._config.max_bad_updates > 0,
+            self._checkpoint_folder,
             stop,
         )
 
@@ -174,6 +178,8 @@ class Learner:
         sys.setswitchinterval(_SWITCH_INTERVAL_SECS)
         self._threads.start("inference", self.loop.run)
         self._threads.start("prefetch", self.prefetcher.run)
+        for name, body in self.source.threads().items():
+            self._threads.start(name, body)
         finished = False
         try:
             self._train(stop)
@@ -274,5 +280,6 @@ class Learner:
             return
         self._frames.assign(self.num_frames)
         self._updates.assign(self.num_updates)
-        _logger.info("saved %s", self._checkpoints.save(self.num_updates))
+        with self.source.saving(self.num_updates):
+            _logger.info("saved %s", self._checkpoints.save(self.num_updates))
         self._saved_updates = self.num_updates

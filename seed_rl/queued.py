@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -64,6 +65,15 @@ class QueuedSource:
 
     def learned(self, keys: np.ndarray | None, priorities: np.ndarray | None) -> None:
         pass
+
+    def saving(self, number: int) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+    def restore(self, number: int) -> None:
+        pass
+
+    def threads(self) -> Mapping[str, Callable[[], None]]:
+        return {}
 
     def scalars(self) -> dict[str, float]:
         return {"queue/full_batches": self._batches.waiting}

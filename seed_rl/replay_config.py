@@ -39,7 +39,12 @@ class ReplayConfig:
         "How far weights in the loss make up for drawing some unrolls more often than others: from "
         "0, not at all, to 1, wholly.",
     )
-    save_replay: bool = option(False, "Save the replay with checkpoints, to resume with it.")
+    save_replay: bool = option(
+        False,
+        "Save the replay with checkpoints, to resume with it. It is written as it comes, "
+        "compressed, and takes at most twice as much of the disk as of memory, and a few percent "
+        "of that where frames are plain, as in Pong.",
+    )
     check_replay_memory: bool = option(
         True, "Refuse to start where the replay doesn't fit in memory."
     )

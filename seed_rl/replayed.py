@@ -5,10 +5,13 @@
 
 from __future__ import annotations
 
+import collections
+import contextlib
 import logging
+import os
 import queue
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,8 +22,9 @@ from seed_rl.agent import Agent
 from seed_rl.experience import BatchForm, HostBatch, Stopped
 from seed_rl.inference import Answers, Step
 from seed_rl.replay.buffer import ReplayBuffer, replay_bytes
-from seed_rl.replay.limiter import RateLimiter
+from seed_rl.replay.limiter import LimiterState, RateLimiter
 from seed_rl.replay.memory import available_bytes, describe_bytes, require_memory
+from seed_rl.replay.storage import ReplayStorage
 from seed_rl.replay_config import ReplayConfig
 from seed_rl.restack import restack
 from seed_rl.specs import ArraySpec, Nest
@@ -50,9 +54,13 @@ class ReplayedSource:
         state_specs: Nest,
         seed: int,
         skips_bad: bool,
+        folder: str,
         stop: threading.Event,
     ) -> None:
-        """`skips_bad`: an unroll that is not finite is left out, instead of ending the program."""
+        """`skips_bad`: an unroll that is not finite is left out, instead of ending the program.
+
+        `folder` is where checkpoints are.
+        """
         length, burn_in = agent.unroll_length, agent.burn_in
         inputs = StepInputs(step_specs.step.step_type, step_specs.step.reward, observation, ())
         stored = Step(inputs, step_specs.action, {})
@@ -96,6 +104,22 @@ class ReplayedSource:
             slack=2 * batch_size,
             stop=stop,
         )
+        self._storage: ReplayStorage | None = None
+        if config.save_replay:
+            # What block numbers and arrays depend on, and what priorities are raised to.
+            settings: dict[str, float | str] = {
+                "--unroll_length": length,
+                "--burn_in": burn_in,
+                "--replay_buffer_size": size,
+                "--num_envs less --num_eval_envs": num_envs,
+                "--num_stacked_frames": num_stacked_frames,
+                "--priority_exponent": config.priority_exponent,
+                "what a step consists of": ", ".join(map(str, columns)),
+                "the recurrent state": ", ".join(map(str, states)),
+            }
+            self._storage = ReplayStorage(
+                os.path.join(folder, "replay"), self._buffer, self._lock, settings
+            )
         self._skips_bad = skips_bad
         self._stop = stop
         self._rng = np.random.default_rng(seed)
@@ -122,6 +146,9 @@ class ReplayedSource:
             )
         )
         self._transitions = 0  # put in since the last batch was taken
+        # Those that went with each batch that was taken but not learned from yet.
+        self._taken: collections.deque[int] = collections.deque()
+        self._num_learned = 0  # unrolls, ever
 
     def restart(self, env_ids: np.ndarray) -> None:
         self._store.restart(env_ids)
@@ -170,7 +197,7 @@ class ReplayedSource:
             )
             inserted = self._buffer.num_inserted - before
             self._transitions += len(env_ids) * self._length
-        self.limiter.add_inserted(inserted)
+            self.limiter.add_inserted(inserted)
 
     def _priorities(self, columns: list[np.ndarray]) -> np.ndarray:
         step_type, reward, *_ = columns
@@ -212,6 +239,7 @@ class ReplayedSource:
             buffers.env_ids[:] = self._buffer.env_ids(sample.numbers)
             buffers.versions[:] = self._buffer.versions(sample.numbers)
             transitions, self._transitions = self._transitions, 0
+            self._taken.append(transitions)
         buffers.keys[:] = sample.numbers
         buffers.weights[:] = importance_weights(
             sample.probabilities, self._config.importance_sampling_exponent
@@ -238,9 +266,50 @@ class ReplayedSource:
     def learned(self, keys: np.ndarray | None, priorities: np.ndarray | None) -> None:
         assert keys is not None
         assert priorities is not None
-        if np.isfinite(priorities).all():  # not so where the update was skipped
-            with self._lock:
+        with self._lock:
+            self._taken.popleft()
+            self._num_learned += len(keys)
+            if np.isfinite(priorities).all():  # not so where the update was skipped
                 self._buffer.update(keys, priorities.astype(np.float64))
+
+    def saving(self, number: int) -> contextlib.AbstractContextManager[None]:
+        if self._storage is None:
+            return contextlib.nullcontext()
+        return self._storage.saving(number, self._counters)
+
+    def _counters(self) -> dict[str, float]:
+        """As if the batches that are not learned from had not been taken: they are not saved."""
+        state = self.limiter.state._replace(num_sampled=self._num_learned)
+        return {
+            "num_inserted": state.num_inserted,
+            "surplus": self.limiter.surplus(state),
+            "transitions": self._transitions + sum(self._taken),
+        }
+
+    def restore(self, number: int) -> None:
+        least = self._config.replay_buffer_min_size
+        counters = self._storage.restore(number) if self._storage else None
+        num_unrolls = self._buffer.num_unrolls
+        if counters is not None:
+            self._transitions = int(counters["transitions"])
+            state = LimiterState(int(counters["num_inserted"]), 0)
+            # So that a ratio which was changed holds from now on, not for what is past.
+            self._num_learned = round(counters["surplus"] - self.limiter.surplus(state))
+            self.limiter.restore(state._replace(num_sampled=self._num_learned))
+        if num_unrolls < least:
+            # Also where little was saved. The ratio begins anew, as the minimum does.
+            self._num_learned = 0
+            self.limiter.restore(LimiterState(num_unrolls, 0))
+            _logger.info(
+                "%s unrolls in the replay: training waits for %s%s",
+                f"{num_unrolls:,}",
+                f"{least:,}",
+                "" if self._storage else ", which it does not with --save_replay",
+            )
+
+    def threads(self) -> Mapping[str, Callable[[], None]]:
+        storage = self._storage
+        return {"replay": lambda: storage.run(self._stop)} if storage else {}
 
     def scalars(self) -> dict[str, float]:
         num_inserted, num_sampled = self.limiter.state

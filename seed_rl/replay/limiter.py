@@ -68,6 +68,10 @@ class RateLimiter:
         with self._changed:
             return LimiterState(self._num_inserted, self._num_sampled)
 
+    def surplus(self, state: LimiterState) -> float:
+        """How many more were sampled than the ratio allows."""
+        return state.num_sampled - self._ratio * (state.num_inserted - self._min_size)
+
     def restore(self, state: LimiterState) -> None:
         """Goes on from `state`. Only together with the unrolls: an empty replay begins at 0."""
         with self._changed:

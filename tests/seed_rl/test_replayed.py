@@ -64,6 +64,7 @@ class Play:
             self._inference.state_specs,
             0,
             skips_bad,
+            "",
             self.stop,
         )
         # Nobody trains meanwhile.
@@ -204,6 +205,9 @@ def test_priorities_of_a_skipped_update_change_nothing() -> None:
     play.source.learned(host.keys, np.array([np.nan, 1], np.float32))
     after = play.source._buffer.sample(5, np.random.default_rng(0))
     np.testing.assert_array_equal(before.probabilities, after.probabilities)
+    play.source.release(host)
+    host = play.source.get()
+    assert host.keys is not None
     play.source.learned(host.keys, np.full(BATCH_SIZE, 1e6, np.float32))
     assert set(play.source._buffer.sample(2, np.random.default_rng(0)).numbers) <= set(host.keys)
 
