@@ -63,6 +63,7 @@ def measure(config: BenchConfig) -> dict[str, Any]:
     from seed_rl import devices
     from seed_rl.agents import registry as agents
     from seed_rl.envs import registry as environments
+    from seed_rl.grpc import core as cores
 
     environment_class = environments.load(config.environment).Config
     agent_class = agents.load(config.agent).Config
@@ -128,6 +129,7 @@ def measure(config: BenchConfig) -> dict[str, Any]:
         "steps_s": steps_s,
         "frames_s": steps_s * experiment.num_action_repeats,
         "trained_frames_s": window["frames"] / window["seconds"],
+        "updates_s": window["updates"] / window["seconds"],
         "learner_cpu_s_per_1k": learner_cpu,
         "actor_cpu_s_per_1k": actor_cpu,
         **{f"{name}_cpu_s_per_1k": value for name, value in floor.items()},
@@ -136,7 +138,7 @@ def measure(config: BenchConfig) -> dict[str, Any]:
         "learner_rss_mb": window["learner_rss_mb"],
         "actor_rss_mb": window["actor_rss_mb"],
         "network": getattr(agent_config, "network", ""),
-        "core": "python",
+        "core": cores.choose(learner_config.core),
     }
 
 
@@ -146,6 +148,7 @@ def _snapshot(learner: Any, actors: list[Any]) -> dict[str, float]:
         "seconds": time.perf_counter(),
         "steps": learner.loop.agent_steps,
         "frames": learner.num_frames,
+        "updates": learner.num_updates,
         "learner_cpu": time.process_time(),
         "actor_cpu": sum(_cpu_seconds(actor) for actor in actors),
         "learner_rss_mb": _megabytes(this),
@@ -189,11 +192,14 @@ def _floor(experiment: Any, learner: Any, config: BenchConfig) -> dict[str, floa
 
     batch_size = experiment.agent_config.batch_size
     length = experiment.agent_config.unroll_length
-    batch = learner.trainer.to_device(_zero_batch(learner, batch_size, length))
+    batch = learner.trainer.to_device(_zero_batch(learner.source.form, batch_size))
 
-    def train() -> int:
+    # Steps of the environments that one update is for.
+    ratio = getattr(experiment.agent_config, "replay_ratio", 1.0)
+
+    def train() -> float:
         learner.trainer(batch)
-        return batch_size * length
+        return batch_size * length / ratio
 
     floor = {
         name: _cpu_per_1k(part, config.part_secs)
@@ -203,20 +209,19 @@ def _floor(experiment: Any, learner: Any, config: BenchConfig) -> dict[str, floa
     return floor
 
 
-def _zero_batch(learner: Any, batch_size: int, length: int) -> Any:
+def _zero_batch(form: Any, batch_size: int) -> Any:
     import numpy as np
 
     from seed_rl import specs
     from seed_rl.experience import HostBatch
 
     return HostBatch(
-        [
-            spec.zeros(length + 1, batch_size)
-            for spec in specs.flatten(learner.inference.step_specs)
-        ],
-        [spec.zeros(batch_size) for spec in specs.flatten(learner.inference.state_specs)],
-        np.zeros((length + 1, batch_size), np.int64),
+        [spec.zeros(form.num_rows, batch_size) for spec in specs.flatten(form.steps)],
+        [spec.zeros(batch_size) for spec in specs.flatten(form.state)],
         np.zeros(batch_size, np.int64),
+        np.zeros(batch_size, np.int64),
+        0,
+        np.ones(batch_size, np.float32) if form.has_weights else None,
     )
 
 

@@ -44,8 +44,8 @@ class Variant:
             return context.function_executor_type("SINGLE_THREADED_EXECUTOR")
         return contextlib.nullcontext()
 
-    def config(self, **options: Any) -> Any:
-        algorithm = registry.load("vtrace")
+    def config(self, agent: str = "vtrace", **options: Any) -> Any:
+        algorithm = registry.load(agent)
         return algorithm.Config(network=self.network, lstm_size=self.lstm_size, **options)
 
 

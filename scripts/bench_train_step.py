@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Measures the V-trace training step: microseconds a step and a transition, for networks.
+"""Measures an agent's training step: microseconds a step and a transition, for networks.
 
 The copy of the batch to the device, loss, gradients and update are timed. For example:
 
     python scripts/bench_train_step.py nature nature:single --unroll_length=20 --train_batch=32
+    python scripts/bench_train_step.py nature+lstm512 --agent=r2d2 --unroll_length=80 \
+        --train_batch=16
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from typing import Any
 import bench_tools
 import numpy as np
 
-from seed_rl import queued, specs
+from seed_rl import queued, replay_form, specs
 from seed_rl.agents import registry
 from seed_rl.experience import HostBatch
 from seed_rl.frame_stack import stacked_spec
@@ -34,6 +36,7 @@ def random_leaf(rng: np.random.Generator, spec: ArraySpec, *leading: int) -> np.
 
 def make_call(
     variant: bench_tools.Variant,
+    agent_name: str,
     environment: EnvironmentSpecs,
     num_frames: int,
     unroll_length: int,
@@ -42,21 +45,27 @@ def make_call(
     stacked = EnvironmentSpecs(
         stacked_spec(environment.observation, num_frames), environment.action
     )
-    config = variant.config(unroll_length=unroll_length, batch_size=batch_size)
-    agent = registry.load("vtrace").make(config, stacked, 0)
+    config = variant.config(agent_name, unroll_length=unroll_length, batch_size=batch_size)
+    agent = registry.load(agent_name).make(config, stacked, 0)
     rng = np.random.default_rng(0)
     with variant.scope():
         inference = Inference(agent, environment, batch_size, batch_size, num_frames)
         optimizer = Optimizer(config, list(agent.trainable_variables), 1_000_000)
-        form = queued.form(unroll_length, inference.step_specs, inference.state_specs)
+        inferred = inference.step_specs, inference.state_specs
+        if agent.replay is None:
+            form = queued.form(unroll_length, *inferred)
+        else:
+            form = replay_form.form(
+                unroll_length, agent.burn_in, environment.observation, num_frames, *inferred
+            )
         trainer = Trainer(agent, optimizer, batch_size, form)
-    time = unroll_length + 1
     batch = HostBatch(
-        [random_leaf(rng, s, time, batch_size) for s in specs.flatten(inference.step_specs)],
-        [random_leaf(rng, s, batch_size) for s in specs.flatten(inference.state_specs)],
-        np.zeros((time, batch_size), np.int64),
+        [random_leaf(rng, s, form.num_rows, batch_size) for s in specs.flatten(form.steps)],
+        [random_leaf(rng, s, batch_size) for s in specs.flatten(form.state)],
+        np.zeros(batch_size, np.int64),
         np.arange(batch_size),
         unroll_length * batch_size,
+        np.ones(batch_size, np.float32) if form.has_weights else None,
     )
 
     def call() -> None:
@@ -68,12 +77,14 @@ def make_call(
 
 def main() -> None:
     parser = bench_tools.parser(__doc__.splitlines()[0], ["nature", "shallow", "shallow+lstm256"])
+    parser.add_argument("--agent", default="vtrace", help="Whose training step.")
     parser.add_argument("--unroll_length", type=int, default=20, help="Transitions in an unroll.")
     parser.add_argument("--train_batch", type=int, default=32, help="Unrolls in a batch.")
     arguments = parser.parse_args()
     environment, num_frames = bench_tools.start(arguments)
     make = functools.partial(
         make_call,
+        agent_name=arguments.agent,
         environment=environment,
         num_frames=num_frames,
         unroll_length=arguments.unroll_length,
@@ -85,7 +96,9 @@ def main() -> None:
     for row in rows:
         row["cpu_us_per_transition"] = round(float(row["cpu_us"]) / transitions, 1)
     bench_tools.report(
-        arguments, f"train step, {arguments.unroll_length}x{arguments.train_batch}", rows
+        arguments,
+        f"train step of {arguments.agent}, {arguments.unroll_length}x{arguments.train_batch}",
+        rows,
     )
 
 

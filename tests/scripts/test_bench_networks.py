@@ -51,6 +51,16 @@ def test_train_step() -> None:
     assert len(table) == 2 + len(rows)
 
 
+def test_train_step_of_r2d2() -> None:
+    _, numbers = run(
+        "bench_train_step.py",
+        *("shallow+lstm4", "--agent=r2d2", "--unroll_length=3", "--train_batch=2", "--json"),
+    )
+    (row,) = numbers["results"]
+    assert row["cpu_us_per_transition"] > 0
+    assert "r2d2" in numbers["benchmark"]
+
+
 def test_a_misspelt_variant_is_refused() -> None:
     result = subprocess.run(
         [sys.executable, SCRIPTS / "bench_inference.py", "nature-single"],
