@@ -19,16 +19,16 @@ import tensorflow as tf
 
 from seed_rl import specs
 from seed_rl.agent import Agent
-from seed_rl.experience import BatchForm, HostBatch, Stopped
+from seed_rl.errors import as_user_error
+from seed_rl.experience import HostBatch, Stopped
 from seed_rl.inference import Answers, Step
 from seed_rl.replay.buffer import ReplayBuffer, replay_bytes
 from seed_rl.replay.limiter import LimiterState, RateLimiter
 from seed_rl.replay.memory import available_bytes, describe_bytes, require_memory
 from seed_rl.replay.storage import ReplayStorage
 from seed_rl.replay_config import ReplayConfig
-from seed_rl.restack import restack
+from seed_rl.replay_form import form, num_rows_before
 from seed_rl.specs import ArraySpec, Nest
-from seed_rl.types import StepInputs, StepType, Unrolls
 from seed_rl.unrolls import UnrollStore
 
 _logger = logging.getLogger(__name__)
@@ -38,8 +38,7 @@ _POLL_SECS = 0.1
 class ReplayedSource:
     """Implements seed_rl.experience.Source for agents with a replay.
 
-    Steps are stored one by one, with single frames and without the previous action; the training
-    step puts together what a network sees. For that it is given a few rows more than an unroll has.
+    Every step is stored once, as seed_rl.replay_form says.
     """
 
     def __init__(
@@ -62,38 +61,23 @@ class ReplayedSource:
         `folder` is where checkpoints are.
         """
         length, burn_in = agent.unroll_length, agent.burn_in
-        inputs = StepInputs(step_specs.step.step_type, step_specs.step.reward, observation, ())
-        stored = Step(inputs, step_specs.action, {})
-        columns, states = specs.flatten(stored), specs.flatten(state_specs)
-        # The first row's previous action is that of the row before it.
-        num_before = max(num_stacked_frames - 1, 1)
-        num_rows = num_before + burn_in + 1 + length
-        self.form = BatchForm(
-            num_rows,
-            stored,
-            state_specs,
-            True,
-            lambda steps, state, weights: Unrolls(
-                _complete(steps.step, steps.action, step_specs.step, num_before),
-                specs.map_nest(lambda leaf: leaf[num_before:], steps.action),
-                {},
-                state,
-                weights,
-            ),
-        )
+        self.form = form(length, burn_in, observation, num_stacked_frames, step_specs, state_specs)
+        columns, states = specs.flatten(self.form.steps), specs.flatten(state_specs)
         self._config = config
         self._batch_size = batch_size
         self._length = length
         self._num_columns = len(columns)
         self._observation_specs = specs.flatten(observation)
         size = config.replay_buffer_size
-        shape = columns, states, num_envs, length, burn_in, num_before, size
+        before = num_rows_before(num_stacked_frames)
+        shape = columns, states, num_envs, length, burn_in, before, size
         num_bytes = replay_bytes(*shape)
         _logger.info(
             "replay: %s unrolls of %d steps, %s", f"{size:,}", length, describe_bytes(num_bytes)
         )
         if config.check_replay_memory:
-            require_memory(num_bytes, size, available_bytes())
+            with as_user_error(ValueError):
+                require_memory(num_bytes, size, available_bytes())
         self._buffer = ReplayBuffer(*shape, config.priority_exponent)
         self._lock = threading.Lock()  # guards the buffer
         # As many more unrolls than the ratio allows are let in before actors have to wait.
@@ -136,7 +120,7 @@ class ReplayedSource:
         self._free: queue.Queue[HostBatch] = queue.Queue(1)
         self._free.put(
             HostBatch(
-                [spec.zeros(num_rows, batch_size) for spec in columns],
+                [spec.zeros(self.form.num_rows, batch_size) for spec in columns],
                 [spec.zeros(batch_size) for spec in states],
                 np.zeros(batch_size, np.int64),
                 np.zeros(batch_size, np.int64),
@@ -342,31 +326,6 @@ def importance_weights(probabilities: np.ndarray, exponent: float) -> np.ndarray
     size of the replay cancels out.
     """
     return (probabilities.min() / probabilities) ** exponent
-
-
-def _complete(inputs: StepInputs, action: Nest, wanted: StepInputs, num_before: int) -> StepInputs:
-    """What networks see of all but the first `num_before` stored rows."""
-    is_first = inputs.step_type == StepType.FIRST.value
-
-    def previous(actions: tf.Tensor) -> tf.Tensor:
-        shape = [*actions.shape[:2], *[1] * (len(actions.shape) - 2)]
-        first = tf.reshape(is_first, shape)[num_before:]
-        return tf.where(first, tf.zeros((), actions.dtype), actions[num_before - 1 : -1])
-
-    def see(leaf: tf.Tensor, spec: ArraySpec) -> tf.Tensor:
-        if len(spec.shape) == len(leaf.shape) - 2:
-            return leaf[num_before:]
-        depth = spec.shape[-1]
-        if depth == 1:
-            return leaf[num_before:, ..., tf.newaxis]
-        return restack(leaf, inputs.step_type, depth)[num_before - (depth - 1) :]
-
-    return StepInputs(
-        inputs.step_type[num_before:],
-        inputs.reward[num_before:],
-        specs.map_nest(see, inputs.observation, wanted.observation),
-        specs.map_nest(previous, action),
-    )
 
 
 def _trace_priorities(agent: Agent, num_rows: int, extras: dict[str, ArraySpec]) -> Any:
