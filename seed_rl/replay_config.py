@@ -26,7 +26,7 @@ class ReplayConfig:
         "learns; raise it where the first episodes say little of later ones.",
     )
     replay_ratio: float = option(
-        1.5,
+        2.0,
         "How often each step is trained on, on average. Inserting waits for training and training "
         "for inserting, so that it holds exactly. More learns more from a step of the "
         "environment and takes more time for it.",

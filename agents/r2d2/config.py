@@ -28,7 +28,8 @@ class R2d2Config(OptimizerConfig, ReplayConfig):
         "is worse where memory matters.",
     )
     n_steps: int = option(5, "Most rewards that are summed up before a target bootstraps.")
-    batch_size: int = option(16, "Unrolls in a training batch.")
+    # Few: on a small machine, what counts early on is the number of updates.
+    batch_size: int = option(4, "Unrolls in a training batch.")
     discounting: float = option(0.997, "Discount of a future reward per agent step.")
     update_target_every_n_step: int = option(
         400, "Updates after which the target network is made equal to the trained one."
@@ -53,12 +54,12 @@ class R2d2Config(OptimizerConfig, ReplayConfig):
         256, "Units of the hidden layer in each of the heads, value and advantage."
     )
 
-    # Other defaults than V-trace has. Gradients of a sum over an unroll are large.
-    learning_rate: float = option(3e-4, "Learning rate at the start.")
+    # Other defaults than V-trace has.
+    learning_rate: float = option(2.5e-4, "Learning rate at the start.")
     learning_rate_decay: bool = option(
         False, "Lower the learning rate linearly, to 0 at total_environment_frames."
     )
-    adam_epsilon: float = option(1e-3, "Adam: added to the root of the mean square.")
+    # The loss, and with it the norm, is a sum over an unroll.
     clip_norm: float = option(80.0, "Largest global norm of the gradients. 0: no limit.")
 
     def __post_init__(self) -> None:
