@@ -42,8 +42,13 @@ def test_example_environment(
 
 
 def test_flags_and_links_exist(capsys: pytest.CaptureFixture[str]) -> None:
-    for mode in ("learner", "actor"):
-        program.main([f"--run_mode={mode}", "--environment=atari", "--agent=vtrace", "--help"])
+    for mode, environment, agent in (
+        ("learner", "atari", "vtrace"),
+        ("learner", "recall", "r2d2"),
+        ("actor", "atari", "vtrace"),
+    ):
+        words = [f"--run_mode={mode}", f"--environment={environment}", f"--agent={agent}"]
+        assert program.main([*words, "--help"]) == 0
     known = set(re.findall(r"^  --(\w+)=", capsys.readouterr().out, re.MULTILINE))
     # Those of other programs: evaluation, pip, native_check.sh.
     foreign = {"episodes", "help", "runs"}
@@ -55,7 +60,7 @@ def test_flags_and_links_exist(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_words_of_the_launcher() -> None:
-    commands = re.findall(r"run_local\.sh (\w\S*) (\w+) (\d+) (\d+)$", README, re.MULTILINE)
+    commands = re.findall(r"run_local\.sh (\w\S*) (\w+) (\d+) (\d+)\b", README, re.MULTILINE)
     assert commands
     for words in commands:
         launcher.parse_words(words)
