@@ -53,6 +53,8 @@ class Learner:
         agent = experiment.make_agent()
         self._lock_logdir()
         self._num_action_repeats = experiment.num_action_repeats
+        # Of a replay that is no shortcoming.
+        self._lag_name = "replay_age" if agent.replay else "policy_lag"
         # Each step that environments make is trained on so often.
         ratio = agent.replay.replay_ratio if agent.replay else 1.0
         steps_per_update = agent_config.batch_size * agent.unroll_length / ratio
@@ -225,8 +227,8 @@ class Learner:
             self._metrics.add(
                 {
                     **{f"train/{name}": value for name, value in scalars.items()},
-                    "policy_lag/mean": float(lag.mean()),
-                    "policy_lag/max": float(lag.max()),
+                    f"{self._lag_name}/mean": float(lag.mean()),
+                    f"{self._lag_name}/max": float(lag.max()),
                 }
             )
 

@@ -102,7 +102,9 @@ class Reporter:
             parts.append(progress)
         if "train/loss" in scalars:
             parts.append(f"loss {scalars['train/loss']:.4f}")
-            parts.append(f"policy lag {scalars['policy_lag/mean']:.1f}")
+        for name in ("policy_lag", "replay_age"):  # in updates
+            if f"{name}/mean" in scalars:
+                parts.append(f"{name.replace('_', ' ')} {scalars[f'{name}/mean']:.1f}")
         if frames_per_second > 0:
             parts.append(f"left {duration(max(0, total - frames) / frames_per_second)}")
         return " | ".join(parts)
