@@ -57,7 +57,8 @@ def read_segment(path: str, specs: Sequence[ArraySpec], count: int) -> list[np.n
     decompressor = zlib.decompressobj()
     try:
         with open(path, "rb") as file:
-            raw = decompressor.decompress(file.read(), sum(sizes) + 1)
+            # A view, whose parts are no copies.
+            raw = memoryview(decompressor.decompress(file.read(), sum(sizes) + 1))
     except (OSError, zlib.error) as error:
         raise DamagedReplayError(f"{path}: {error}") from error
     if not decompressor.eof or len(raw) != sum(sizes):
