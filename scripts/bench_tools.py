@@ -27,16 +27,19 @@ class Variant:
     name: str
     network: str
     lstm_size: int
+    precision: str
     single: bool
 
     @classmethod
     def parse(cls, text: str) -> Variant:
-        match = re.fullmatch(r"(\w+?)(?:\+lstm(\d+))?(:single)?", text)
+        match = re.fullmatch(r"(\w+?)(?:\+lstm(\d+))?(@bfloat16)?(:single)?", text)
         if match is None:
             raise argparse.ArgumentTypeError(
-                f"variant {text!r}: wanted NETWORK, NETWORK+lstmSIZE, either with :single behind"
+                f"variant {text!r}: wanted NETWORK, NETWORK+lstmSIZE, either with @bfloat16 and "
+                ":single behind"
             )
-        return cls(text, match[1], int(match[2] or 0), match[3] is not None)
+        precision = "bfloat16" if match[3] else "float32"
+        return cls(text, match[1], int(match[2] or 0), precision, match[4] is not None)
 
     def scope(self) -> contextlib.AbstractContextManager[Any]:
         """Trace and call in here: the executor is chosen at both times."""
@@ -46,7 +49,9 @@ class Variant:
 
     def config(self, agent: str = "vtrace", **options: Any) -> Any:
         algorithm = registry.load(agent)
-        return algorithm.Config(network=self.network, lstm_size=self.lstm_size, **options)
+        return algorithm.Config(
+            network=self.network, lstm_size=self.lstm_size, precision=self.precision, **options
+        )
 
 
 def parser(description: str, default_variants: Sequence[str]) -> argparse.ArgumentParser:
@@ -56,8 +61,9 @@ def parser(description: str, default_variants: Sequence[str]) -> argparse.Argume
         nargs="*",
         type=Variant.parse,
         default=[Variant.parse(text) for text in default_variants],
-        help="NETWORK or NETWORK+lstmSIZE, for example nature or deep+lstm256; with :single "
-        "behind, run by TensorFlow's single-threaded executor. Ratios are to the first. "
+        help="NETWORK or NETWORK+lstmSIZE, for example nature or deep+lstm256; with @bfloat16 "
+        "behind, with a torso in that precision; with :single behind, run by TensorFlow's "
+        "single-threaded executor. Ratios are to the first. "
         f"Default: {' '.join(default_variants)}",
     )
     result.add_argument("--seconds", type=float, default=3.0, help="Time for each row, about.")

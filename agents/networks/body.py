@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from seed_rl import specs
 from seed_rl.agents.networks import torsos
+from seed_rl.agents.networks.config import NetworkConfig
 from seed_rl.agents.networks.lstm import Lstm
 from seed_rl.specs import EnvironmentSpecs, Nest
 from seed_rl.types import StepInputs, StepType
@@ -22,14 +23,15 @@ class Body(tf.Module):
     """
 
     def __init__(
-        self, environment: EnvironmentSpecs, network: str, lstm_size: int, rng: np.random.Generator
+        self, environment: EnvironmentSpecs, config: NetworkConfig, rng: np.random.Generator
     ) -> None:
         super().__init__(name="body")
         self._num_choices = tuple(leaf.num_choices for leaf in specs.flatten(environment.action))
-        self._torso = torsos.make(network, environment.observation, rng)
+        self._torso = torsos.make(config.network, environment.observation, rng, config.precision)
         self._input_size = self._torso.output_size + sum(self._num_choices) + 1
-        self._lstm = Lstm(self._input_size, lstm_size, rng) if lstm_size else None
-        self.output_size = lstm_size or self._input_size
+        size = config.lstm_size
+        self._lstm = Lstm(self._input_size, size, rng) if size else None
+        self.output_size = size or self._input_size
 
     def initial_state(self, batch_size: int) -> Nest:
         return self._lstm.initial_state(batch_size) if self._lstm else ()

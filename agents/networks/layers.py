@@ -1,8 +1,12 @@
-"""Fully connected and convolutional layers."""
+"""Fully connected and convolutional layers.
+
+Weights are float32; a layer computes in the dtype of what it is given, and returns that.
+"""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -33,7 +37,7 @@ class Linear(tf.Module):
         self._bias = tf.Variable(tf.zeros(output_size), name=f"{name}/bias")
 
     def __call__(self, inputs: tf.Tensor) -> tf.Tensor:
-        return tf.nn.bias_add(tf.matmul(inputs, self._kernel), self._bias)
+        return _add_bias(tf.matmul(inputs, tf.cast(self._kernel, inputs.dtype)), self._bias)
 
 
 class Convolution(tf.Module):
@@ -60,4 +64,24 @@ class Convolution(tf.Module):
     def __call__(self, images: tf.Tensor, input_scale: float = 1.0) -> tf.Tensor:
         """Convolves `images` times `input_scale`; scaling the kernel instead is almost free."""
         kernel = self._kernel if input_scale == 1.0 else self._kernel * input_scale
-        return tf.nn.bias_add(tf.nn.conv2d(images, kernel, self._stride, self._padding), self._bias)
+        kernel = tf.cast(kernel, images.dtype)
+        return _add_bias(tf.nn.conv2d(images, kernel, self._stride, self._padding), self._bias)
+
+
+def _add_bias(x: tf.Tensor, bias: tf.Variable) -> tf.Tensor:
+    """`x` `[..., n]` plus the bias `[n]`, in the dtype of `x`."""
+    if x.dtype == tf.float32:
+        return tf.nn.bias_add(x, bias)
+    return _add_bias_with_exact_gradient(x, tf.cast(bias, x.dtype))
+
+
+@tf.custom_gradient
+def _add_bias_with_exact_gradient(x: tf.Tensor, bias: tf.Tensor) -> Any:
+    def gradient(to_output: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        # TensorFlow's own adds up thousands of numbers in 8 bits, where it gets stuck at a few
+        # hundred times their size. A matrix product adds up in float32.
+        rows = tf.reshape(to_output, [-1, bias.shape[0]])
+        ones = tf.ones([1, tf.shape(rows)[0]], rows.dtype)
+        return to_output, tf.matmul(ones, rows)[0]
+
+    return tf.nn.bias_add(x, bias), gradient

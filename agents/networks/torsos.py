@@ -20,27 +20,33 @@ class Torso(Protocol):
     output_size: int
 
     def __call__(self, observation: Nest) -> tf.Tensor:
-        """Features `[N, output_size]` of observations `[N, ...]`."""
+        """Features float32 `[N, output_size]` of observations `[N, ...]`."""
 
 
-def make(name: str, observation: Nest, rng: np.random.Generator) -> Torso:
-    """The torso of this name, or with 'auto' the one for such observations."""
+def make(
+    name: str, observation: Nest, rng: np.random.Generator, precision: str = "float32"
+) -> Torso:
+    """The torso of this name, or with 'auto' the one for such observations.
+
+    It computes in this precision, 'float32' or 'bfloat16'. Pixels are exact in both.
+    """
+    dtype = tf.as_dtype(precision)
     if name == "auto":
         name = "shallow" if _is_image(observation) else "mlp"
     if name == "mlp":
-        return Mlp(observation, (256, 256), rng)
+        return Mlp(observation, (256, 256), dtype, rng)
     if not _is_image(observation):
         raise ValueError(
             f"network {name}: wanted observations of one image, uint8[height, width, channels], "
             f"saw {_describe(observation)}; --network=mlp takes vectors"
         )
     if name == "shallow":
-        return ConvolutionStack(name, observation.shape, ((16, 8, 4), (32, 4, 2)), 256, rng)
+        return ConvolutionStack(name, observation.shape, ((16, 8, 4), (32, 4, 2)), 256, dtype, rng)
     if name == "nature":
         layers = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
-        return ConvolutionStack(name, observation.shape, layers, 512, rng)
+        return ConvolutionStack(name, observation.shape, layers, 512, dtype, rng)
     if name == "deep":
-        return ResNet(observation.shape, (16, 32, 32), 256, rng)
+        return ResNet(observation.shape, (16, 32, 32), 256, dtype, rng)
     raise ValueError(f"network {name}: wanted one of: auto, {', '.join(NAMES)}")
 
 
@@ -57,10 +63,12 @@ class ConvolutionStack(tf.Module):
         image_shape: tuple[int, ...],
         layers: Sequence[tuple[int, int, int]],  # channels, kernel size and stride
         output_size: int,
+        dtype: tf.DType,
         rng: np.random.Generator,
     ) -> None:
         super().__init__(name=name)
         self.output_size = output_size
+        self._dtype = dtype
         self._convolutions = []
         height, width, channels = image_shape
         for i, (next_channels, size, stride) in enumerate(layers):
@@ -80,12 +88,13 @@ class ConvolutionStack(tf.Module):
         self._linear = Linear(self._flat_size, output_size, RELU_GAIN, rng, "linear")
 
     def __call__(self, observation: tf.Tensor) -> tf.Tensor:
-        x = tf.cast(observation, tf.float32)
+        x = tf.cast(observation, self._dtype)
         scale = _PIXEL_SCALE
         for convolution in self._convolutions:
             x = tf.nn.relu(convolution(x, scale))
             scale = 1.0
-        return tf.nn.relu(self._linear(tf.reshape(x, [-1, self._flat_size])))
+        x = tf.nn.relu(self._linear(tf.reshape(x, [-1, self._flat_size])))
+        return tf.cast(x, tf.float32)
 
 
 class ResidualBlock(tf.Module):
@@ -113,10 +122,12 @@ class ResNet(tf.Module):
         image_shape: tuple[int, ...],
         sections: Sequence[int],  # channels
         output_size: int,
+        dtype: tf.DType,
         rng: np.random.Generator,
     ) -> None:
         super().__init__(name="deep")
         self.output_size = output_size
+        self._dtype = dtype
         self._entries = []
         self._blocks = []
         num_blocks = 2
@@ -137,7 +148,7 @@ class ResNet(tf.Module):
         self._linear = Linear(self._flat_size, output_size, RELU_GAIN, rng, "linear")
 
     def __call__(self, observation: tf.Tensor) -> tf.Tensor:
-        x = tf.cast(observation, tf.float32)
+        x = tf.cast(observation, self._dtype)
         scale = _PIXEL_SCALE
         for entry, blocks in zip(self._entries, self._blocks, strict=True):
             x = tf.nn.max_pool2d(entry(x, scale), 3, 2, "SAME")
@@ -145,16 +156,21 @@ class ResNet(tf.Module):
             for block in blocks:
                 x = block(x)
         x = tf.reshape(tf.nn.relu(x), [-1, self._flat_size])
-        return tf.nn.relu(self._linear(x))
+        return tf.cast(tf.nn.relu(self._linear(x)), tf.float32)
 
 
 class Mlp(tf.Module):
     """Fully connected layers with ReLUs, on all the vectors of the observation side by side."""
 
     def __init__(
-        self, observation: Nest, layer_sizes: Sequence[int], rng: np.random.Generator
+        self,
+        observation: Nest,
+        layer_sizes: Sequence[int],
+        dtype: tf.DType,
+        rng: np.random.Generator,
     ) -> None:
         super().__init__(name="mlp")
+        self._dtype = dtype
         leaves = specs.flatten(observation)
         if not leaves or not all(_is_vector(leaf) for leaf in leaves):
             raise ValueError(
@@ -172,13 +188,13 @@ class Mlp(tf.Module):
 
     def __call__(self, observation: Nest) -> tf.Tensor:
         parts = [
-            tf.reshape(tf.cast(part, tf.float32), [-1, size])
+            tf.reshape(tf.cast(part, self._dtype), [-1, size])
             for part, size in zip(specs.flatten(observation), self._input_sizes, strict=True)
         ]
         x = tf.concat(parts, axis=-1)
         for layer in self._layers:
             x = tf.nn.relu(layer(x))
-        return x
+        return tf.cast(x, tf.float32)
 
 
 def _is_image(observation: Nest) -> bool:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 
+from seed_rl.agents.networks.config import NetworkConfig
 from seed_rl.config import option
 from seed_rl.optimizer_config import OptimizerConfig
 from seed_rl.replay_config import ReplayConfig
 
-_NETWORKS = ("auto", "shallow", "nature", "deep", "mlp")
-
 
 @dataclasses.dataclass(frozen=True)
-class R2d2Config(OptimizerConfig, ReplayConfig):
+class R2d2Config(OptimizerConfig, NetworkConfig, ReplayConfig):
     """Everything that can be set about the algorithm; each field is a flag.
 
     The defaults are for a machine of few cores; --preset=paper has those of the paper.
@@ -44,11 +43,6 @@ class R2d2Config(OptimizerConfig, ReplayConfig):
         1e-3, "Probability of a random action in environments that only evaluate."
     )
     max_abs_reward: float = option(0.0, "Clips rewards in the loss to +- this. 0: no clipping.")
-    network: str = option(
-        "auto",
-        "Torso of the network. auto: shallow for images, mlp for vectors.",
-        choices=_NETWORKS,
-    )
     lstm_size: int = option(256, "Units of the LSTM between torso and heads. 0: none.")
     dueling_size: int = option(
         256, "Units of the hidden layer in each of the heads, value and advantage."
@@ -64,15 +58,14 @@ class R2d2Config(OptimizerConfig, ReplayConfig):
 
     def __post_init__(self) -> None:
         OptimizerConfig.__post_init__(self)
+        NetworkConfig.__post_init__(self)
         ReplayConfig.__post_init__(self)
         self.check_batch_size(self.batch_size)
         for name in ("unroll_length", "n_steps", "batch_size", "update_target_every_n_step"):
             self._require(name, getattr(self, name) >= 1, "an integer of at least 1")
-        for name in ("burn_in", "lstm_size"):
-            self._require(name, getattr(self, name) >= 0, "an integer of at least 0")
+        self._require("burn_in", self.burn_in >= 0, "an integer of at least 0")
         self._require("dueling_size", self.dueling_size >= 1, "an integer of at least 1")
         for name in ("discounting", "priority_eta", "eval_epsilon"):
             self._require(name, 0 <= getattr(self, name) <= 1, "a number in [0, 1]")
         for name in ("value_function_rescaling_epsilon", "max_abs_reward"):
             self._require_at_least_0(name)
-        self._require("network", self.network in _NETWORKS, f"one of {', '.join(_NETWORKS)}")

@@ -19,7 +19,7 @@ class QNetwork(tf.Module):
     def __init__(self, config: R2d2Config, environment: EnvironmentSpecs, seed: int) -> None:
         super().__init__(name="q_network")
         rng = np.random.default_rng(seed)
-        self._body = Body(environment, config.network, config.lstm_size, rng)
+        self._body = Body(environment, config, rng)
         num_actions = environment.action.num_choices
         self._head = DuelingHead(self._body.output_size, config.dueling_size, num_actions, rng)
 

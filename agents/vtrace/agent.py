@@ -28,7 +28,7 @@ class VtraceAgent(tf.Module):
         self._config = config
         self._distribution = distributions.for_action(specs.action)
         rng = np.random.default_rng(seed)
-        self._body = Body(specs, config.network, config.lstm_size, rng)
+        self._body = Body(specs, config, rng)
         # Starts out nearly uniform over actions, and nearly 0.
         size = self._body.output_size
         self._policy = Linear(size, self._distribution.num_parameters, 0.01, rng, "policy")

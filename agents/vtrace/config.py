@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 
+from seed_rl.agents.networks.config import NetworkConfig
 from seed_rl.config import option
 from seed_rl.optimizer_config import OptimizerConfig
 
-_NETWORKS = ("auto", "shallow", "nature", "deep", "mlp")
-
 
 @dataclasses.dataclass(frozen=True)
-class VtraceConfig(OptimizerConfig):
+class VtraceConfig(OptimizerConfig, NetworkConfig):
     """Everything that can be set about the algorithm; each field is a flag."""
 
     unroll_length: int = option(20, "Transitions in an unroll.")
@@ -27,15 +26,10 @@ class VtraceConfig(OptimizerConfig):
     baseline_cost: float = option(0.5, "Weight of the baseline's loss.")
     kl_cost: float = option(0.0, "Weight of the KL divergence of the policy from the acting one.")
     max_abs_reward: float = option(1.0, "Clips rewards in the loss to +- this. 0: no clipping.")
-    network: str = option(
-        "auto",
-        "Torso of the network. auto: shallow for images, mlp for vectors.",
-        choices=_NETWORKS,
-    )
-    lstm_size: int = option(0, "Units of the LSTM between torso and heads. 0: none.")
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        OptimizerConfig.__post_init__(self)
+        NetworkConfig.__post_init__(self)
         self._require("unroll_length", self.unroll_length >= 1, "an integer of at least 1")
         self._require("batch_size", self.batch_size >= 1, "an integer of at least 1")
         self._require("discounting", 0 <= self.discounting <= 1, "a number in [0, 1]")
@@ -49,5 +43,3 @@ class VtraceConfig(OptimizerConfig):
         )
         for name in ("entropy_cost", "baseline_cost", "kl_cost", "max_abs_reward"):
             self._require_at_least_0(name)
-        self._require("network", self.network in _NETWORKS, f"one of {', '.join(_NETWORKS)}")
-        self._require("lstm_size", self.lstm_size >= 0, "an integer of at least 0")

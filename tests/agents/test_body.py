@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from seed_rl import specs
 from seed_rl.agents.networks.body import Body
+from seed_rl.agents.networks.config import NetworkConfig
 from seed_rl.specs import ArraySpec, EnvironmentSpecs
 from seed_rl.types import StepInputs, StepType, Unrolls
 
@@ -22,7 +23,9 @@ VECTORS = EnvironmentSpecs(
 
 def make(network: str, lstm_size: int) -> tuple[Body, EnvironmentSpecs]:
     environment = VECTORS if network == "mlp" else IMAGES
-    return Body(environment, network, lstm_size, np.random.default_rng(0)), environment
+    return Body(
+        environment, NetworkConfig(network, lstm_size), np.random.default_rng(0)
+    ), environment
 
 
 @pytest.mark.parametrize("lstm_size", [0, 8])

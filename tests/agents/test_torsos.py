@@ -19,8 +19,8 @@ VECTORS = {
 }
 
 
-def make(name: str, observation: Nest, seed: int = 0) -> torsos.Torso:
-    return torsos.make(name, observation, np.random.default_rng(seed))
+def make(name: str, observation: Nest, seed: int = 0, precision: str = "float32") -> torsos.Torso:
+    return torsos.make(name, observation, np.random.default_rng(seed), precision)
 
 
 def num_weights(torso: torsos.Torso) -> int:
@@ -55,6 +55,33 @@ def test_size_on_atari(name: str, output_size: int, weights: int) -> None:
 def test_other_image_sizes(name: str, shape: tuple[int, ...]) -> None:
     torso = make(name, ArraySpec(shape, "uint8"))
     assert torso(np.zeros((2, *shape), np.uint8)).shape == (2, torso.output_size)
+
+
+@pytest.mark.parametrize("name", ["shallow", "nature", "deep", "mlp"])
+def test_bfloat16_is_float32_within_its_precision(name: str) -> None:
+    """Weights, features and gradients are float32; what lies between has 8 bits."""
+    rng = np.random.default_rng(0)
+    if name == "mlp":
+        spec: Nest = ArraySpec((6,), "float32")
+        observation = rng.standard_normal((5, 6)).astype(np.float32)
+    else:
+        spec, observation = IMAGE, rng.integers(0, 256, (5, 84, 84, 4), np.uint8)
+    features, gradients = [], []
+    for precision in ("float32", "bfloat16"):
+        torso = make(name, spec, precision=precision)
+        weights = torso.trainable_variables
+        assert {weight.dtype for weight in weights} == {tf.float32}
+        with tf.GradientTape() as tape:
+            output = torso(observation)
+            loss = tf.reduce_sum(tf.square(output))
+        assert output.dtype == tf.float32
+        features.append(output.numpy())
+        gradients.append([gradient.numpy() for gradient in tape.gradient(loss, weights)])
+    difference = np.linalg.norm(features[0] - features[1]) / np.linalg.norm(features[0])
+    assert 0 < difference < 0.03
+    for one, other in zip(*gradients, strict=True):
+        assert other.dtype == np.float32
+        assert np.linalg.norm(one - other) < 0.1 * np.linalg.norm(one)
 
 
 def test_pixels_are_scaled_to_1() -> None:
