@@ -175,8 +175,8 @@ class ReplayStorage:
         )
         if self._next < end:
             _logger.warning(
-                "the saved replay lacks the newest %s blocks: they come faster than the disk "
-                "takes them",
+                "the saved replay lacks the newest %s blocks: they come faster than they are "
+                "written",
                 f"{end - self._next:,}",
             )
         self._num_written = 0
