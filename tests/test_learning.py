@@ -7,7 +7,9 @@ import subprocess
 import sys
 from typing import Any
 
+import numpy as np
 import pytest
+from learners import read_scalars
 
 
 def train_and_evaluate(
@@ -66,3 +68,30 @@ def test_r2d2_learns_catch_from_pixels(tmp_path: Any) -> None:
         "--update_target_every_n_step=100",
     )
     assert reached >= 0.95
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_r2d2_remembers_by_its_stored_state_and_burn_in(tmp_path: Any) -> None:
+    """Cases 41 and 51: a cue is asked for after 32 steps, more than unrolls overlap by.
+
+    Without memory nobody gets more than 0.25: tests/envs/test_recall.py. Most unrolls begin after
+    the cue was shown, and teach nothing good where the state that saw it is not stored.
+    """
+    frames = 2_000_000
+    flags = (
+        "--delay=32 --unroll_length=40 --batch_size=32 --replay_ratio=2 --lstm_size=64 "
+        "--dueling_size=64 --discounting=0.99 --learning_rate=1e-3 "
+        "--update_target_every_n_step=100 --num_eval_envs=4"
+    )
+    words = "recall r2d2 2 16"
+    stored = train_and_evaluate(tmp_path / "stored", words, frames, f"{flags} --burn_in=10", 1700)
+    assert stored >= 0.95
+    # The environments that evaluate during training, over the last tenth of it, with the weights
+    # of then.
+    returns = read_scalars(tmp_path / "stored")["eval/return"]
+    assert np.mean(returns[-max(len(returns) // 10, 1) :]) == pytest.approx(stored, abs=0.1)
+    zeroed = train_and_evaluate(
+        tmp_path / "zeroed", words, frames, f"{flags} --burn_in=0 --stored_state=False", 1700
+    )
+    assert zeroed <= stored - 0.2
