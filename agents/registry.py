@@ -28,8 +28,8 @@ def preset(agent: str, name: str) -> Mapping[str, Any]:
     """The defaults that the agent has under this name; none for an empty one."""
     presets = load(agent).PRESETS
     if name and name not in presets:
-        known = ", ".join(sorted(presets)) or "none, --agent=" + agent + " has no presets"
-        raise ValueError(f"--preset={name}: no such preset; wanted one of: {known}")
+        known = f"wanted one of: {', '.join(sorted(presets))}" if presets else "it has none"
+        raise ValueError(f"--preset={name}: --agent={agent} has no such preset; {known}")
     return presets[name] if name else {}
 
 

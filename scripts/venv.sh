@@ -6,6 +6,10 @@
 # .venv in the checkout. With SEED_RL_NATIVE=0 it is installed without its native core, with
 # SEED_RL_NATIVE=1 that this can't be built is an error.
 
+# Or bash would go on after a program that was interrupted, taking its failure for an answer.
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 
 fail() {

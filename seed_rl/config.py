@@ -21,6 +21,13 @@ def option(default: Any, help: str, choices: Sequence[str] | None = None) -> Any
     return dataclasses.field(default=default, metadata={"help": help, "choices": choices})
 
 
+def require(config: Any, name: str, fits: bool, wanted: str) -> None:
+    """Raises ValueError unless the option `name` of a dataclass `fits` what is `wanted`."""
+    if not fits:
+        value, default = getattr(config, name), type(config).__dataclass_fields__[name].default
+        raise ValueError(f"--{name}={value}: wanted {wanted}; the default is {default}")
+
+
 def require_seed(seed: int) -> None:
     """Raises ValueError unless `seed` fits what TensorFlow and environments take for one."""
     if not 0 <= seed < 2**31:

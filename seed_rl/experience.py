@@ -83,7 +83,14 @@ class Source(Batches, Protocol):
     # Called by the train loop. A thread of its own calls `get` and `release`.
 
     def learned(self, keys: np.ndarray | None, priorities: np.ndarray | None) -> None:
-        """Tells that the unrolls with these keys were trained on, and their new priorities."""
+        """Tells that the unrolls with these keys were trained on, and their new priorities.
+
+        They are None where the agent has none, and where the update was skipped.
+        """
+
+    @property
+    def has_news(self) -> bool:
+        """Whether there is more to save than at the last checkpoint."""
 
     def saving(self, number: int) -> AbstractContextManager[None]:
         """Saves what training goes on with beside checkpoint `number`, written in this context."""

@@ -236,6 +236,8 @@ def make_plan(words: Words, scratch_folder: str) -> Plan:
     )
     log_folder = logdir / "logs"
     log_folder.mkdir(parents=True, exist_ok=True)
+    learner_log = log_folder / "learner.log"
+    learner_log.open("a").close()  # or a folder that can't be written would show only later
     python = [sys.executable, "-m", "seed_rl"]
     learner = Program(
         name="learner",
@@ -247,7 +249,7 @@ def make_plan(words: Words, scratch_folder: str) -> Plan:
             *learner_flags,
             f"--logdir={logdir}",
         ),
-        log=log_folder / "learner.log",
+        log=learner_log,
     )
     actors = []
     for task in range(words.num_actors):

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from seed_rl.acting import InferenceLoop
 from seed_rl.agent import Agent
-from seed_rl.checkpoints import Checkpoints
+from seed_rl.checkpoints import CheckpointError, Checkpoints
 from seed_rl.config import LearnerConfig
 from seed_rl.experience import Prefetcher, Source
 from seed_rl.experiment import CHECKPOINT_FOLDER, LOCK_FILE, Experiment, LogdirError
@@ -74,7 +74,7 @@ class Learner:
                 "updates": self._updates,
             },
         )
-        self._restore(agent)
+        self._restore(agent, changes)
         # Only now: a start that was refused leaves the settings of the run as they were.
         experiment.write(config.logdir)
         for change in changes:
@@ -218,7 +218,7 @@ class Learner:
             lag = self.num_updates - batch.versions
             with self._times.measure("train"):
                 scalars, priorities = self.trainer(batch)
-            self.source.learned(batch.keys, priorities)
+            self.source.learned(batch.keys, priorities if scalars["applied"] else None)
             bad_updates = 0 if scalars["applied"] else bad_updates + 1
             if bad_updates:
                 self._explain_bad_update(batch, bad_updates)
@@ -253,8 +253,16 @@ class Learner:
                 f"another learner runs in {self._config.logdir}; choose another --logdir"
             ) from None
 
-    def _restore(self, agent: Any) -> None:
-        path = self._checkpoints.restore_latest()
+    def _restore(self, agent: Any, changes: list[str]) -> None:
+        try:
+            path = self._checkpoints.restore_latest()
+        except CheckpointError as error:
+            if not changes:
+                raise
+            raise CheckpointError(
+                f"can't resume with other settings: {'; '.join(changes)}. Start with those of "
+                f"before, or choose another --logdir\n{error}"
+            ) from error
         if path:
             _logger.info("resuming from %s at %s frames", path, f"{int(self._frames):,}")
             if self._config.init_checkpoint:
@@ -278,7 +286,7 @@ class Learner:
             )
 
     def _save(self) -> None:
-        if self._saved_updates == self.num_updates:
+        if self._saved_updates == self.num_updates and not self.source.has_news:
             return
         self._frames.assign(self.num_frames)
         self._updates.assign(self.num_updates)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from seed_rl.config import option
+from seed_rl.config import option, require
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,9 +31,7 @@ class OptimizerConfig:
         self._require_at_least_0("clip_norm")
 
     def _require(self, name: str, fits: bool, wanted: str) -> None:
-        if not fits:
-            value, default = getattr(self, name), type(self).__dataclass_fields__[name].default
-            raise ValueError(f"--{name}={value}: wanted {wanted}; the default is {default}")
+        require(self, name, fits, wanted)
 
     def _require_above_0(self, name: str) -> None:
         value = getattr(self, name)

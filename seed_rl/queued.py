@@ -66,6 +66,10 @@ class QueuedSource:
     def learned(self, keys: np.ndarray | None, priorities: np.ndarray | None) -> None:
         pass
 
+    @property
+    def has_news(self) -> bool:
+        return False
+
     def saving(self, number: int) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 
 from seed_rl.config import option
 
@@ -53,8 +52,8 @@ class ReplayConfig:
         for name in ("replay_buffer_size", "replay_buffer_min_size"):
             if getattr(self, name) < 1:
                 raise ValueError(f"--{name} is {getattr(self, name)}, wanted at least 1")
-        if not (math.isfinite(self.replay_ratio) and self.replay_ratio > 0):
-            raise ValueError(f"--replay_ratio is {self.replay_ratio}, wanted a number above 0")
+        if not 1e-6 <= self.replay_ratio <= 1e6:
+            raise ValueError(f"--replay_ratio is {self.replay_ratio}, wanted 1e-6 to 1e6")
         for name in ("priority_exponent", "importance_sampling_exponent"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"--{name} is {getattr(self, name)}, wanted a number in [0, 1]")

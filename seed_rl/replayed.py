@@ -11,7 +11,7 @@ import logging
 import os
 import queue
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from seed_rl import specs
 from seed_rl.agent import Agent
-from seed_rl.errors import as_user_error
+from seed_rl.errors import UserError, as_user_error
 from seed_rl.experience import HostBatch, Stopped
 from seed_rl.inference import Answers, Step
 from seed_rl.replay.buffer import ReplayBuffer, replay_bytes
@@ -76,9 +76,19 @@ class ReplayedSource:
             "replay: %s unrolls of %d steps, %s", f"{size:,}", length, describe_bytes(num_bytes)
         )
         if config.check_replay_memory:
+            unroll_bytes = replay_bytes(*shape[:-1], size + 1) - num_bytes
             with as_user_error(ValueError):
-                require_memory(num_bytes, size, available_bytes())
-        self._buffer = ReplayBuffer(*shape, config.priority_exponent)
+                require_memory(
+                    num_bytes,
+                    unroll_bytes,
+                    size,
+                    config.replay_buffer_min_size,
+                    available_bytes(),
+                )
+        try:
+            self._buffer = ReplayBuffer(*shape, config.priority_exponent)
+        except (MemoryError, ValueError) as error:  # more than numpy can address, even
+            raise UserError(f"--replay_buffer_size={size} can't be allocated: {error}") from error
         self._lock = threading.Lock()  # guards the buffer
         # As many more unrolls than the ratio allows are let in before actors have to wait.
         self.limiter = RateLimiter(
@@ -214,10 +224,9 @@ class ReplayedSource:
     def get(self) -> HostBatch:
         buffers = self._wait_for_buffers()
         self.limiter.wait_to_sample()
-        self._wait_for_unrolls()
         assert buffers.keys is not None
         assert buffers.weights is not None
-        with self._lock:
+        with self._waiting_for_unrolls():
             sample = self._buffer.sample(self._batch_size, self._rng)
             self._buffer.gather(sample.numbers, buffers.steps, buffers.states)
             buffers.env_ids[:] = self._buffer.env_ids(sample.numbers)
@@ -238,23 +247,35 @@ class ReplayedSource:
                 continue
         raise Stopped
 
-    def _wait_for_unrolls(self) -> None:
-        """There may be none, where environments have started anew again and again."""
-        while not self._buffer.num_unrolls:
-            if self._stop.wait(_POLL_SECS):
-                raise Stopped
+    @contextlib.contextmanager
+    def _waiting_for_unrolls(self) -> Iterator[None]:
+        """Holds the lock, once there are any: where environments start anew again and again there
+        may be none.
+        """
+        while not self._stop.is_set():
+            with self._lock:
+                if self._buffer.num_unrolls:
+                    yield
+                    return
+            self._stop.wait(_POLL_SECS)
+        raise Stopped
 
     def release(self, batch: HostBatch) -> None:
         self._free.put_nowait(batch)
 
     def learned(self, keys: np.ndarray | None, priorities: np.ndarray | None) -> None:
         assert keys is not None
-        assert priorities is not None
+        if priorities is None:
+            # Of what gave a bad update, the next draw should have none.
+            priorities = np.zeros(len(keys))
         with self._lock:
             self._taken.popleft()
             self._num_learned += len(keys)
-            if np.isfinite(priorities).all():  # not so where the update was skipped
-                self._buffer.update(keys, priorities.astype(np.float64))
+            self._buffer.update(keys, priorities.astype(np.float64))
+
+    @property
+    def has_news(self) -> bool:
+        return self._storage is not None and self._storage.has_news
 
     def saving(self, number: int) -> contextlib.AbstractContextManager[None]:
         if self._storage is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from seed_rl.config import option
+from seed_rl.config import option, require
 
 _NETWORKS = ("auto", "shallow", "nature", "deep", "mlp")
 _PRECISIONS = ("float32", "bfloat16")
@@ -29,8 +29,5 @@ class NetworkConfig:
 
     def __post_init__(self) -> None:
         for name, choices in (("network", _NETWORKS), ("precision", _PRECISIONS)):
-            if getattr(self, name) not in choices:
-                wanted = ", ".join(choices)
-                raise ValueError(f"--{name}={getattr(self, name)}: wanted one of {wanted}")
-        if self.lstm_size < 0:
-            raise ValueError(f"--lstm_size={self.lstm_size}: wanted an integer of at least 0")
+            require(self, name, getattr(self, name) in choices, f"one of {', '.join(choices)}")
+        require(self, "lstm_size", self.lstm_size >= 0, "an integer of at least 0")

@@ -15,7 +15,7 @@ State = tuple[tf.Tensor, tf.Tensor]  # hidden and cell, both [B, size]
 class Lstm(tf.Module):
     """The LSTM of Gers et al. 2000 with one bias, which starts at 1 for the forget gates.
 
-    `first` is True where the state counts as zeros, whatever it holds.
+    `first` is True where the state counts as zeros, whatever finite numbers it holds.
     """
 
     def __init__(self, input_size: int, size: int, rng: np.random.Generator) -> None:

@@ -41,6 +41,8 @@ def _make_one(game: str) -> Any:
             f"--game={game}: {error} Write 'module:{game}' if a module of yours registers it; for "
             "Atari use --environment=atari --game=Pong"
         ) from error
+    except gymnasium.error.Error as error:  # too old a version, something not installed
+        raise ValueError(f"--game={game}: {error}") from error
     # ALE's environments know how many frames a step of theirs takes, an int or a range.
     frame_skip = getattr(env.unwrapped, "_frameskip", 1)
     if frame_skip != 1:

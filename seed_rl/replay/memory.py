@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pathlib
 from collections.abc import Iterator
 
@@ -22,15 +23,26 @@ def describe_bytes(count: int) -> str:
     return f"{count / 1e9:.2f} GB" if count >= 1e8 else f"{count / 1e6:.2f} MB"
 
 
-def require_memory(num_bytes: int, buffer_size: int, available: int | None) -> None:
-    """Raises ValueError where a replay of `buffer_size` unrolls, `num_bytes`, doesn't fit."""
+def require_memory(
+    num_bytes: int, unroll_bytes: int, buffer_size: int, least_size: int, available: int | None
+) -> None:
+    """Raises ValueError where a replay of `buffer_size` unrolls, `num_bytes`, doesn't fit.
+
+    One unroll less would take `unroll_bytes` less; `least_size` is how many there must be.
+    """
     if available is None or num_bytes <= available:
         return
     # Some is left for the rest of the learner.
-    fitting = max(int(0.8 * available / num_bytes * buffer_size), 1)
+    fitting = buffer_size - math.ceil((num_bytes - 0.8 * available) / unroll_bytes)
+    advice = (
+        f"set it to {fitting}, for example"
+        if fitting >= least_size
+        else "lower it, --replay_buffer_min_size, --unroll_length, --burn_in or the number of "
+        "environments"
+    )
     raise ValueError(
         f"--replay_buffer_size={buffer_size} takes {describe_bytes(num_bytes)} of memory, but "
-        f"{describe_bytes(available)} are available: set it to {fitting}, for example, or set "
+        f"{describe_bytes(available)} are available: {advice}, or set "
         "--check_replay_memory=False to try nevertheless"
     )
 

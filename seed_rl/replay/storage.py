@@ -69,6 +69,7 @@ class ReplayStorage:
         self._next = 0
         # Files of the newest checkpoint. Until the next is there whole, they stay as they are.
         self._committed: set[str] = set()
+        self._committed_end = 0  # how many blocks there were at that time, ever
         self._num_written = 0  # bytes, since the last checkpoint
 
     def run(self, stop: threading.Event) -> None:
@@ -84,6 +85,11 @@ class ReplayStorage:
                 _logger.error(
                     "could not write the replay, trying again in %.0f s: %s", pause, error
                 )
+
+    @property
+    def has_news(self) -> bool:
+        """Whether blocks came since the newest checkpoint that has its replay."""
+        return self._buffer.num_blocks > self._committed_end
 
     @contextlib.contextmanager
     def saving(self, number: int, counters: Callable[[], Mapping[str, float]]) -> Iterator[None]:
@@ -106,6 +112,7 @@ class ReplayStorage:
             if manifest is not None:
                 self._committed = {segment.name for segment in manifest.segments}
                 self._committed.add(_manifest_name(number))
+                self._committed_end = manifest.state.end
                 self._sweep()
 
     def restore(self, number: int) -> Mapping[str, float] | None:
@@ -131,6 +138,7 @@ class ReplayStorage:
             return None
         self._buffer.restore(manifest.state)
         self._segments, self._next = list(manifest.segments), manifest.state.end
+        self._committed_end = manifest.state.end
         self._committed = {name, *(segment.name for segment in self._segments)}
         _logger.info("restored %s unrolls of the replay", f"{self._buffer.num_unrolls:,}")
         return manifest.counters

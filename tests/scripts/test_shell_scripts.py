@@ -329,3 +329,18 @@ def test_scripts_can_be_started(script: pathlib.Path) -> None:
     """Those that are run, not sourced."""
     starts_itself = script.read_text().startswith("#!")
     assert os.access(script, os.X_OK) == starts_itself
+
+
+@pytest.mark.parametrize(("name", "code"), [("INT", 130), ("TERM", 143)])
+def test_an_interrupted_start_takes_nothing_for_damaged(
+    commands: pathlib.Path, tmp_path: pathlib.Path, name: str, code: int
+) -> None:
+    """A Python that is interrupted while it starts exits with 1, as a broken one would."""
+    venv = tmp_path / "venv"
+    (venv / "bin").mkdir(parents=True)
+    (venv / "pyvenv.cfg").touch()
+    add_command(venv / "bin", "python", f"kill -{name} $PPID; exit 1")
+    done = run(commands, ROOT / "run_local.sh", "catch", "vtrace", "1", "1", SEED_RL_VENV=venv)
+    assert done.returncode == code, done.stdout
+    assert (venv / "pyvenv.cfg").exists()
+    assert "damaged" not in done.stdout

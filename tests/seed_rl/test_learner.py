@@ -185,7 +185,7 @@ def test_a_refused_start_leaves_the_log_dir_as_it_was(tmp_path: Any) -> None:
     with running(make_learner(tmp_path / "run")) as run:
         run.wait_for_updates(1)
     config = (tmp_path / "run/config.json").read_bytes()
-    with pytest.raises(UserError, match="lstm"):
+    with pytest.raises(UserError, match="agent_config/lstm_size was 0 and is 8"):
         make_learner(tmp_path / "run", lstm_size=8)
     assert (tmp_path / "run/config.json").read_bytes() == config
 

@@ -159,3 +159,23 @@ def test_failure_of_the_thread_that_writes_ends_the_run(tmp_path: Any, monkeypat
     with running(learner) as run:
         wait_until(lambda: run.failure is not None, 30.0)
     assert isinstance(run.failure, ZeroDivisionError)
+
+
+def test_stops_before_the_first_update_lose_nothing(tmp_path: Any, caplog: Any) -> None:
+    """What came since the last checkpoint is saved, even where nothing was learned meanwhile."""
+    caplog.set_level(logging.INFO)
+    ends = [0]
+    for _ in range(3):
+        learner = make_replaying(
+            tmp_path / "run", replay_buffer_size=4000, replay_buffer_min_size=4000
+        )
+        source: Any = learner.source
+        assert source._buffer.num_blocks == ends[-1]
+        caplog.clear()
+        with running(learner):
+            goal = ends[-1] + 20
+            wait_until(lambda buffer=source._buffer, goal=goal: buffer.num_blocks >= goal, 30.0)
+        assert learner.num_updates == 0
+        assert "saved the replay" in caplog.text
+        ends.append(source._storage._committed_end)
+        assert ends[-1] >= goal

@@ -6,7 +6,6 @@ import pathlib
 
 import pytest
 
-from seed_rl.replay import memory
 from seed_rl.replay.memory import available_bytes, describe_bytes, require_memory
 
 MEMINFO = (
@@ -52,7 +51,7 @@ def test_what_the_machine_has(tmp_path: pathlib.Path) -> None:
 
 def test_a_system_that_does_not_say(tmp_path: pathlib.Path) -> None:
     assert available_bytes(tmp_path) is None
-    require_memory(10**18, 5000, available_bytes(tmp_path))
+    require_memory(10**18, 10**14, 5000, 100, available_bytes(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -89,13 +88,13 @@ def test_limits_of_control_groups_of_version_1(
 
 
 def test_what_fits_is_accepted() -> None:
-    require_memory(10**9, 5000, 10**9)
+    require_memory(10**9, 200_000, 5000, 100, 10**9)
 
 
 def test_a_refusal_names_both_numbers_and_what_to_type() -> None:
     """Case 86."""
     with pytest.raises(ValueError) as error:
-        require_memory(56_448_000_000, 100_000, 12_345_000_000)
+        require_memory(56_448_000_000, 564_480, 100_000, 5_000, 12_345_000_000)
     words = str(error.value)
     for part in (
         "--replay_buffer_size=100000 takes 56.45 GB",
@@ -110,5 +109,9 @@ def test_a_refusal_names_both_numbers_and_what_to_type() -> None:
 def test_small_numbers_can_be_read() -> None:
     assert describe_bytes(2_340_000) == "2.34 MB"
     assert describe_bytes(150_000_000) == "0.15 GB"
-    with pytest.raises(ValueError, match="set it to 1, for"):
-        memory.require_memory(10**12, 2, 10**6)
+
+
+def test_where_fewer_unrolls_would_not_do_other_flags_are_named() -> None:
+    """Such as for a burn-in of which each environment needs more than there is memory."""
+    with pytest.raises(ValueError, match=r"lower it, --replay_buffer_min_size, .*--burn_in"):
+        require_memory(10**12, 10**5, 5000, 100, 10**9)
