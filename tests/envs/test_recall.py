@@ -99,11 +99,37 @@ def returns(policy, steps: int, **options) -> list[float]:
     return ended
 
 
-def test_who_remembers_the_cue_wins():
+@pytest.mark.parametrize(("delay", "num_questions"), [(5, 1), (6, 3), (4, 4)])
+def test_who_remembers_the_cue_wins(delay, num_questions):
     policy = Rememberer(num_cues=3)
-    ended = returns(lambda env, x: policy(env, x) if x.any() else 0, 700, num_cues=3, delay=5)
-    assert len(ended) >= 16 * 80
+    ended = returns(
+        lambda env, x: policy(env, x) if x.any() else 0,
+        700,
+        num_cues=3,
+        delay=delay,
+        num_questions=num_questions,
+    )
+    assert len(ended) >= 16 * 700 // (delay + num_questions + 3)
     np.testing.assert_allclose(ended, 1.0, rtol=1e-6)
+
+
+def test_questions_come_at_even_distances_and_go_on_after_a_wrong_answer():
+    environments = recall.make(recall.Config(delay=6, num_questions=3), [0], seed=0)
+    rows = environments.reset()
+    cue = shown(rows.observation[0])[0]
+    asked, rewards, number = [], [], 0
+    for time in range(1, 11):
+        rows = environments.step(np.array([number], np.int32))
+        rewards.append(float(rows.reward[0]))
+        if rows.step_type[0] == StepType.TERMINATED:
+            break
+        _, number, asks = shown(rows.observation[0])
+        if asks:
+            asked.append(time)
+            number = (cue + (len(asked) == 2)) % 4  # the second answer is wrong
+    assert asked == [3, 6, 9]
+    assert time == 10
+    np.testing.assert_allclose(rewards, np.array([0, 1, 1, 2, 1, 1, -2, 1, 1, 2]) / 12, rtol=1e-6)
 
 
 def test_who_forgets_the_cue_guesses_one_of_four():
@@ -204,3 +230,9 @@ def test_there_are_cues_to_tell_apart():
 def test_there_is_something_to_wait_for():
     with pytest.raises(ValueError, match="delay: wanted at least 1, saw 0"):
         recall.Config(delay=0)
+
+
+@pytest.mark.parametrize("num_questions", [0, 3, 33])
+def test_questions_divide_the_delay(num_questions):
+    with pytest.raises(ValueError, match="num_questions: wanted a divisor of delay=32"):
+        recall.Config(num_questions=num_questions)
