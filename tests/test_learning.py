@@ -73,19 +73,20 @@ def test_r2d2_learns_catch_from_pixels(tmp_path: Any) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_r2d2_remembers_by_its_stored_state_and_burn_in(tmp_path: Any) -> None:
-    """Cases 41 and 51: a cue is asked for after 32 steps, more than unrolls overlap by.
+    """Cases 41 and 51: a cue is asked for every 9 steps, 72 steps long.
 
-    Without memory nobody gets more than 0.25: tests/envs/test_recall.py. Most unrolls begin after
-    the cue was shown, and teach nothing good where the state that saw it is not stored.
+    Without memory nobody gets more than 0.25: tests/envs/test_recall.py. Unrolls, burn-in included,
+    have 21 steps. Most begin after the cue was shown, and show how to remember it for longer than
+    they last only where the state that saw it is stored.
     """
     frames = 2_000_000
     flags = (
-        "--delay=32 --unroll_length=40 --batch_size=32 --replay_ratio=2 --lstm_size=64 "
-        "--dueling_size=64 --discounting=0.99 --learning_rate=1e-3 "
+        "--delay=64 --num_questions=8 --unroll_length=16 --batch_size=32 --replay_ratio=2 "
+        "--lstm_size=64 --dueling_size=64 --discounting=0.99 --learning_rate=1e-3 "
         "--update_target_every_n_step=100 --num_eval_envs=4"
     )
     words = "recall r2d2 2 16"
-    stored = train_and_evaluate(tmp_path / "stored", words, frames, f"{flags} --burn_in=10", 1700)
+    stored = train_and_evaluate(tmp_path / "stored", words, frames, f"{flags} --burn_in=4", 1700)
     assert stored >= 0.95
     # The environments that evaluate during training, over the last tenth of it, with the weights
     # of then.
