@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
-from seed_rl.specs import ArraySpec, Nest
+from seed_rl.specs import Nest, is_choice
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,13 +53,7 @@ class Categorical:
 
 def for_action(spec: Nest) -> Categorical:
     """The distribution that a policy over such actions needs."""
-    if (
-        isinstance(spec, ArraySpec)
-        and spec.shape == ()
-        and np.dtype(spec.dtype).kind in "iu"
-        and spec.minimum == 0
-        and spec.maximum is not None
-    ):
+    if is_choice(spec):
         return Categorical(spec.num_choices, spec.dtype)
     raise ValueError(
         f"action spec {spec}: wanted one integer from 0 to a maximum; wrap the environment so "

@@ -39,6 +39,16 @@ class HostBatch(NamedTuple):
     keys: np.ndarray | None = None  # int64 [B], by which the source knows the unrolls
 
 
+def wait_for(source: queue.Queue[HostBatch], stop: threading.Event) -> HostBatch:
+    """The next batch in the queue. Raises Stopped when the program stops."""
+    while not stop.is_set():
+        try:
+            return source.get(timeout=_POLL_SECS)
+        except queue.Empty:
+            continue
+    raise Stopped
+
+
 class BatchForm(NamedTuple):
     """What the arrays of batches are, and how a training step makes unrolls of them."""
 
@@ -152,7 +162,7 @@ class BatchQueue:
         """
         for env_id in env_ids:
             if self._open is None:
-                self._open = self._wait(self._free)
+                self._open = wait_for(self._free, self._stop)
             batch, column = self._open, self._filled
             for target, source in zip(batch.steps, store.steps, strict=True):
                 target[:, column] = source[env_id]
@@ -167,7 +177,7 @@ class BatchQueue:
 
     def get(self) -> HostBatch:
         """The oldest full batch; give it back with `release`. Raises Stopped."""
-        return self._wait(self._full)
+        return wait_for(self._full, self._stop)
 
     def release(self, batch: HostBatch) -> None:
         self._free.put_nowait(batch)
@@ -176,14 +186,6 @@ class BatchQueue:
     def waiting(self) -> int:
         """Full batches not taken yet."""
         return self._full.qsize()
-
-    def _wait(self, source: queue.Queue[HostBatch]) -> HostBatch:
-        while not self._stop.is_set():
-            try:
-                return source.get(timeout=_POLL_SECS)
-            except queue.Empty:
-                continue
-        raise Stopped
 
 
 class Prefetcher:

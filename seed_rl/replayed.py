@@ -20,7 +20,7 @@ import tensorflow as tf
 from seed_rl import specs
 from seed_rl.agent import Agent
 from seed_rl.errors import UserError, as_user_error
-from seed_rl.experience import HostBatch, Stopped
+from seed_rl.experience import HostBatch, Stopped, wait_for
 from seed_rl.inference import Answers, Step
 from seed_rl.replay.buffer import ReplayBuffer, replay_bytes
 from seed_rl.replay.limiter import LimiterState, RateLimiter
@@ -222,7 +222,7 @@ class ReplayedSource:
         _logger.warning("%s; left out", message)
 
     def get(self) -> HostBatch:
-        buffers = self._wait_for_buffers()
+        buffers = wait_for(self._free, self._stop)
         self.limiter.wait_to_sample()
         assert buffers.keys is not None
         assert buffers.weights is not None
@@ -238,14 +238,6 @@ class ReplayedSource:
             sample.probabilities, self._config.importance_sampling_exponent
         )
         return buffers._replace(num_transitions=transitions)
-
-    def _wait_for_buffers(self) -> HostBatch:
-        while not self._stop.is_set():
-            try:
-                return self._free.get(timeout=_POLL_SECS)
-            except queue.Empty:
-                continue
-        raise Stopped
 
     @contextlib.contextmanager
     def _waiting_for_unrolls(self) -> Iterator[None]:

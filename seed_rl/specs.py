@@ -65,6 +65,17 @@ class EnvironmentSpecs:
     action: Nest
 
 
+def is_choice(nest: Nest) -> bool:
+    """Whether it is the spec of one integer from 0 to a maximum."""
+    return (
+        isinstance(nest, ArraySpec)
+        and nest.shape == ()
+        and np.dtype(nest.dtype).kind in "iu"
+        and nest.minimum == 0
+        and nest.maximum is not None
+    )
+
+
 def flatten(nest: Nest) -> list[Any]:
     return optree.tree_leaves(nest)
 

@@ -13,7 +13,7 @@ from seed_rl.agents.r2d2 import maths
 from seed_rl.agents.r2d2.config import R2d2Config
 from seed_rl.agents.r2d2.exploration import epsilons
 from seed_rl.agents.r2d2.network import QNetwork
-from seed_rl.specs import ArraySpec, EnvironmentSpecs, Nest
+from seed_rl.specs import EnvironmentSpecs, Nest
 from seed_rl.types import StepInputs, Unrolls
 
 # The extras: what the network thought when it acted, for the priority of a new unroll.
@@ -151,13 +151,7 @@ class R2d2Agent(tf.Module):
 
 
 def _require_choice(action: Nest) -> None:
-    if (
-        not isinstance(action, ArraySpec)
-        or action.shape != ()
-        or np.dtype(action.dtype).kind not in "iu"
-        or action.minimum != 0
-        or action.maximum is None
-    ):
+    if not specs.is_choice(action):
         raise ValueError(
             f"--agent=r2d2, action spec {action}: wanted one integer from 0 to a maximum; wrap the "
             "environment so that it numbers its actions"
