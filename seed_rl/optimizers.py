@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import keras
 import tensorflow as tf
 
 from seed_rl.optimizer_config import OptimizerConfig
+
+
+_ADAM_BETA_2 = 0.999
 
 
 class Update(NamedTuple):
@@ -20,54 +22,87 @@ class Update(NamedTuple):
 
 
 class Optimizer(tf.Module):
-    """Adam or RMSProp over a fixed list of variables. A Checkpoint saves all its state."""
+    """Adam or RMSProp over a fixed list of variables. A Checkpoint saves all its state.
+
+    Each variable is updated by one fused operation of TensorFlow: an optimizer of Keras, which
+    goes through memory once for each term of the formula, costs more than twice as much.
+    """
 
     def __init__(
         self, config: OptimizerConfig, variables: Sequence[tf.Variable], total_updates: int
     ) -> None:
         """`total_updates` is where a decaying learning rate reaches 0."""
         super().__init__(name="optimizer")
-        if keras.backend.backend() != "tensorflow":
-            raise RuntimeError(
-                f"Keras backend is {keras.backend.backend()}, wanted tensorflow; "
-                "set KERAS_BACKEND=tensorflow"
-            )
         if total_updates < 1:
             raise ValueError(f"total_updates: wanted at least 1, saw {total_updates}")
-        # A rate that stays is a schedule, too. As a number it would be a variable, which a
-        # checkpoint sets back to what it was.
-        rate = keras.optimizers.schedules.PolynomialDecay(
-            config.learning_rate,
-            total_updates,
-            0.0 if config.learning_rate_decay else config.learning_rate,
-        )
-        if config.optimizer == "adam":
-            self._optimizer = keras.optimizers.Adam(rate, epsilon=config.adam_epsilon)
-        else:
-            self._optimizer = keras.optimizers.RMSprop(
-                rate, rho=config.rmsprop_decay, epsilon=config.rmsprop_epsilon
-            )
+        self._config = config
+        self._total_updates = total_updates
         self._variables = list(variables)
-        self._optimizer.build(self._variables)  # here: a tf.function may not make variables
-        self._clip_norm = config.clip_norm
-
-    @property
-    def num_updates(self) -> tf.Variable:
-        """How many updates were applied, int."""
-        return self._optimizer.iterations.value
+        # How many updates were applied.
+        self.num_updates = tf.Variable(0, dtype=tf.int64, trainable=False, name="num_updates")
+        # Running means of each gradient and of its square; RMSProp's first is its last update.
+        self._first, self._second = (
+            [_slot(variable, name) for variable in self._variables] for name in ("first", "second")
+        )
 
     def apply(self, loss: tf.Tensor, gradients: Sequence[tf.Tensor]) -> Update:
         """Updates the variables, unless the loss or a gradient is not finite."""
+        config = self._config
         norm = tf.linalg.global_norm(gradients)
         finite = tf.math.is_finite(norm) & tf.math.is_finite(loss)
-        learning_rate = tf.convert_to_tensor(self._optimizer.learning_rate)
-        if self._clip_norm:
-            scale = self._clip_norm / tf.maximum(norm, self._clip_norm)
-            gradients = [gradient * scale for gradient in gradients]
+        learning_rate = self._learning_rate()
+        scale = config.clip_norm / tf.maximum(norm, config.clip_norm) if config.clip_norm else None
 
         def update() -> tf.Tensor:
-            self._optimizer.apply(gradients, self._variables)
+            apply_to = self._adam if config.optimizer == "adam" else self._rmsprop
+            clipped = gradients if scale is None else [part * scale for part in gradients]
+            apply_to(learning_rate, clipped)
+            self.num_updates.assign_add(1)
             return tf.constant(True)
 
         applied = tf.cond(finite, update, lambda: tf.constant(False))
         return Update(applied, norm, learning_rate)
+
+    def _learning_rate(self) -> tf.Tensor:
+        rate = tf.constant(self._config.learning_rate, tf.float32)
+        if not self._config.learning_rate_decay:
+            return rate
+        done = tf.cast(self.num_updates, tf.float32) / self._total_updates
+        return rate * tf.maximum(1.0 - done, 0.0)
+
+    def _adam(self, learning_rate: tf.Tensor, gradients: Sequence[tf.Tensor]) -> None:
+        """Kingma and Ba 2015, in the form that precedes their section 2.1."""
+        config = self._config
+        beta_1, beta_2 = tf.constant(config.adam_beta_1), tf.constant(_ADAM_BETA_2)
+        count = tf.cast(self.num_updates + 1, tf.float32)
+        for i, gradient in enumerate(gradients):
+            tf.raw_ops.ResourceApplyAdam(
+                var=self._variables[i].handle,
+                m=self._first[i].handle,
+                v=self._second[i].handle,
+                beta1_power=tf.pow(beta_1, count),
+                beta2_power=tf.pow(beta_2, count),
+                lr=learning_rate,
+                beta1=beta_1,
+                beta2=beta_2,
+                epsilon=config.adam_epsilon,
+                grad=gradient,
+            )
+
+    def _rmsprop(self, learning_rate: tf.Tensor, gradients: Sequence[tf.Tensor]) -> None:
+        config = self._config
+        for i, gradient in enumerate(gradients):
+            tf.raw_ops.ResourceApplyRMSProp(
+                var=self._variables[i].handle,
+                ms=self._second[i].handle,
+                mom=self._first[i].handle,
+                lr=learning_rate,
+                rho=config.rmsprop_decay,
+                momentum=0.0,
+                epsilon=config.rmsprop_epsilon,
+                grad=gradient,
+            )
+
+
+def _slot(variable: tf.Variable, name: str) -> tf.Variable:
+    return tf.Variable(tf.zeros_like(variable), trainable=False, name=name)
