@@ -289,6 +289,7 @@ setup(
             "pybind11>=2.13",
             "pytest>=8.0",
             "pytest-timeout>=2.3.1",
+            "scipy>=1.13",
             "setuptools>=70.1",
         ],
         "plots": ["matplotlib>=3.8"],
