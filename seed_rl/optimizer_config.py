@@ -17,6 +17,7 @@ class OptimizerConfig:
     learning_rate_decay: bool = option(
         True, "Lower the learning rate linearly, to 0 at total_environment_frames."
     )
+    adam_beta_1: float = option(0.9, "Adam: decay of the mean gradient per update.")
     adam_epsilon: float = option(1e-5, "Adam: added to the root of the mean square.")
     rmsprop_epsilon: float = option(1e-2, "RMSProp: added to the mean square, under its root.")
     rmsprop_decay: float = option(0.99, "RMSProp: decay of the mean square per update.")
@@ -25,6 +26,7 @@ class OptimizerConfig:
     def __post_init__(self) -> None:
         self._require("optimizer", self.optimizer in ("adam", "rmsprop"), "adam or rmsprop")
         self._require_above_0("learning_rate")
+        self._require("adam_beta_1", 0 <= self.adam_beta_1 < 1, "a number in [0, 1)")
         self._require_above_0("adam_epsilon")
         self._require_above_0("rmsprop_epsilon")
         self._require("rmsprop_decay", 0 <= self.rmsprop_decay < 1, "a number in [0, 1)")

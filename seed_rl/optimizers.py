@@ -42,7 +42,9 @@ class Optimizer(tf.Module):
             0.0 if config.learning_rate_decay else config.learning_rate,
         )
         if config.optimizer == "adam":
-            self._optimizer = keras.optimizers.Adam(rate, epsilon=config.adam_epsilon)
+            self._optimizer = keras.optimizers.Adam(
+                rate, beta_1=config.adam_beta_1, epsilon=config.adam_epsilon
+            )
         else:
             self._optimizer = keras.optimizers.RMSprop(
                 rate, rho=config.rmsprop_decay, epsilon=config.rmsprop_epsilon

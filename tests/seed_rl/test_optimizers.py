@@ -55,9 +55,10 @@ def numpy_update(config: OptimizerConfig, x: list[np.ndarray], num_steps: int) -
         for i, gradient in enumerate(gradients):
             gradient = gradient * min(1, config.clip_norm / norm) if config.clip_norm else gradient
             if config.optimizer == "adam":
-                m[i] = 0.9 * m[i] + 0.1 * gradient
+                beta_1 = config.adam_beta_1
+                m[i] = beta_1 * m[i] + (1 - beta_1) * gradient
                 v[i] = 0.999 * v[i] + 0.001 * gradient**2
-                rate_i = rate * np.sqrt(1 - 0.999 ** (step + 1)) / (1 - 0.9 ** (step + 1))
+                rate_i = rate * np.sqrt(1 - 0.999 ** (step + 1)) / (1 - beta_1 ** (step + 1))
                 x[i] = x[i] - rate_i * m[i] / (np.sqrt(v[i]) + config.adam_epsilon)
             else:
                 decay = config.rmsprop_decay
@@ -66,7 +67,11 @@ def numpy_update(config: OptimizerConfig, x: list[np.ndarray], num_steps: int) -
     return x
 
 
-@pytest.mark.parametrize("config", [ADAM, RMSPROP], ids=["adam", "rmsprop"])
+@pytest.mark.parametrize(
+    "config",
+    [ADAM, dataclasses.replace(ADAM, adam_beta_1=0.0), RMSPROP],
+    ids=["adam", "adam without momentum", "rmsprop"],
+)
 @pytest.mark.parametrize("clip_norm", [2.0, 0.0])
 @pytest.mark.parametrize("decay", [True, False])
 def test_updates_equal_numpy(config: OptimizerConfig, clip_norm: float, decay: bool) -> None:
@@ -156,6 +161,7 @@ def test_a_restored_optimizer_goes_on_alike(config: OptimizerConfig, tmp_path: P
         {"optimizer": "sgd"},
         {"learning_rate": 0.0},
         {"learning_rate": float("nan")},
+        {"adam_beta_1": 1.0},
         {"adam_epsilon": -1.0},
         {"rmsprop_epsilon": 0.0},
         {"rmsprop_decay": 1.0},
