@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from seed_rl import factories, specs
 from seed_rl.agents.networks import own, vectors
+from seed_rl.agents.networks.instruction import InstructedTorso, is_instructed
 from seed_rl.agents.networks.layers import RELU_GAIN, Convolution, Linear
 from seed_rl.specs import ArraySpec, Nest
 
@@ -37,6 +38,10 @@ def make(
     if factories.is_name(name):
         torso: Torso = own.load(name, observation, rng)
         return torso
+    if is_instructed(observation):
+        return InstructedTorso(
+            make(name, observation["frame"], rng, precision), observation["instruction"], rng
+        )
     has_images = any(map(_is_image, specs.flatten(observation)))
     if name == "auto":
         name = "shallow" if has_images else "mlp"
