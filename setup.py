@@ -257,7 +257,7 @@ setup(
     license_files=["LICENSE"],
     package_dir=PACKAGE_DIR,
     packages=packages(),
-    package_data={"": ["py.typed", "*.pyi"]},
+    package_data={"": ["py.typed", "*.pyi", "*.csv"]},
     ext_modules=[
         Extension(
             "seed_rl.grpc._native",

@@ -11,6 +11,7 @@ from seed_rl.envs.environment import Family
 _FAMILIES = {
     "atari": ("ale_py", "seed_rl[atari]"),
     "catch": None,
+    "dmlab": None,  # says itself what it needs: pip can't install that
     "gym": None,
     "recall": None,
 }

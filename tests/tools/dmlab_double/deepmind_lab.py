@@ -3,8 +3,8 @@
 It keeps the contract that a real build was seen to keep: types, errors and their order, life
 cycle, level cache, leaks. What a real build leaves undefined, and what crashes or hangs it, ends
 the process here with a line that says so. Only the pictures are of its own making: their first
-pixel is (episodes so far, frames of this one, whether the level came out of the cache), the second
-tells the level, and the rest is noise that depends on the seed and on all actions.
+pixel is (episodes so far, frames of this one, 0), the second tells the level, and the rest is noise
+that depends on the seed and on all actions.
 
 DMLAB_DOUBLE_FRAMES is how long episodes are, DMLAB_DOUBLE_LOG a file that gets a line for every
 level that is compiled.
@@ -32,7 +32,7 @@ _ALONE = """
     explore_object_locations_small explore_object_locations_large explore_obstructed_goals_small
     explore_obstructed_goals_large explore_goal_locations_small explore_goal_locations_large
     explore_object_rewards_few explore_object_rewards_many
-""".split()
+""".split()  # noqa: SIM905
 LEVELS = {
     *(f"{_DMLAB30}{name}" for name in _ALONE),
     *(f"{_DMLAB30}{name}_{variant}" for name in _VARIANTS for variant in ("train", "test")),
@@ -131,7 +131,8 @@ class Lab:
         if episode >= 0:
             self._episode = int(episode)
         self._status = "failed"
-        self._is_cached = self._load_level(seed) if "psychlab" not in self._level else False
+        if "psychlab" not in self._level:
+            self._load_level(seed)
         # The same seed shows the same only in a fresh environment.
         self._rng = np.random.default_rng((seed, self._num_resets))
         self._text = _INSTRUCTIONS[seed % 3] if "language_" in self._level else ""
@@ -143,7 +144,7 @@ class Lab:
         return True
 
     def _load_level(self, seed):
-        """Gets the level from the cache, or compiles it. Whether it was in the cache."""
+        """Gets the level from the cache, or compiles it."""
         key = f"{self._level}:{seed % 1000}\n*?"  # generated levels differ from seed to seed
         folder = tempfile.mkdtemp(prefix="dmlab-double-")
         try:
@@ -157,7 +158,7 @@ class Lab:
                         assert found["key"] == key
                 except Exception as error:
                     _die(96, f"crash: fetch() was True, but the level isn't there: {error!r}")
-                return True
+                return
             if log := os.environ.get("DMLAB_DOUBLE_LOG"):
                 with open(log, "a") as file:
                     file.write(json.dumps(key) + "\n")
@@ -166,7 +167,6 @@ class Lab:
                 pk3.writestr("level.json", json.dumps({"key": key, "noise": noise}))
             if self._cache is not None:
                 self._cache.write(key, pk3_path)
-            return False
         finally:
             shutil.rmtree(folder)
 
@@ -198,7 +198,7 @@ class Lab:
 
     def _draw(self):
         frame = self._rng.integers(0, 256, (self._height, self._width, 3), np.uint8)
-        frame[0, 0] = self._num_resets % 256, self._num_steps % 256, self._is_cached
+        frame[0, 0] = self._num_resets % 256, self._num_steps % 256, 0
         frame[0, 1] = list(hashlib.sha256(self._level.encode()).digest()[:3])
         self._frame = frame
 
