@@ -39,11 +39,8 @@ def test_launched_training_and_evaluation(
     result = subprocess.run(
         [
             *(sys.executable, "-m", "seed_rl.launcher", "dmlab", "vtrace", "2", "2"),
-            *(
-                "--game=language_select_described_object",
-                "--logdir=run",
-                "--level_cache_dir=levels",
-            ),
+            *("--game=language_select_described_object", "--logdir=run"),
+            f"--level_cache_dir={tmp_path}/levels",
             *("--unroll_length=10", "--batch_size=2", "--total_environment_frames=2000", *PAPER),
         ],
         cwd=tmp_path,
