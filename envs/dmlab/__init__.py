@@ -17,6 +17,7 @@ from seed_rl.envs.dmlab import instructions, levels, module
 from seed_rl.envs.dmlab.environments import ACTIONS, FRAME, INSTRUCTION, DmlabEnvironments
 from seed_rl.envs.dmlab.level_cache import LevelCache
 from seed_rl.envs.scores import ReferenceScores
+from seed_rl.errors import UserError
 from seed_rl.specs import ArraySpec, EnvironmentSpecs, Nest
 
 _deepmind_lab = module.load()
@@ -86,10 +87,10 @@ def make(config: Config, env_ids: Sequence[int], seed: int) -> DmlabEnvironments
                 level, observations, config=settings, renderer=config.renderer, **optional
             )
         except RuntimeError as error:
-            raise ValueError(
+            raise UserError(
                 f"--game={config.game}: DeepMind Lab refuses the level {level} with the settings "
-                f"{settings} and --renderer={config.renderer}: {error}; wanted a level of "
-                f"DMLab-30 ({', '.join(levels.names())}), or the path of another level that it has"
+                f"{settings} and --renderer={config.renderer}: {error}; wanted a level "
+                "of DMLab-30, such as rooms_watermaze, or the path of another level that it has"
             ) from error
 
     return DmlabEnvironments(specs(config), env_ids, seed, make_lab, config.num_action_repeats)

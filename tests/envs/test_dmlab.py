@@ -19,6 +19,7 @@ import pytest
 from seed_rl.envs import dmlab, registry
 from seed_rl.envs.dmlab import instructions, levels
 from seed_rl.envs.dmlab.environments import ACTIONS, DmlabEnvironments
+from seed_rl.errors import UserError
 from seed_rl.specs import ArraySpec
 from seed_rl.types import StepType
 
@@ -280,7 +281,7 @@ def test_other_levels_pass_through(labs: list[Any]) -> None:
     for game in ("nowhere", f"{PATH}explore_nothing"):
         config = dmlab.Config(game=game)
         with pytest.raises(
-            ValueError,
+            UserError,
             match=f'--game={game}.* refuses the level {game} .*"Level not found: {game}"',
         ):
             dmlab.make(config, [0], 0)
