@@ -257,7 +257,7 @@ setup(
     license_files=["LICENSE"],
     package_dir=PACKAGE_DIR,
     packages=packages(),
-    package_data={"": ["py.typed", "*.pyi"]},
+    package_data={"": ["py.typed", "*.pyi", "*.csv"]},
     ext_modules=[
         Extension(
             "seed_rl.grpc._native",
@@ -289,6 +289,7 @@ setup(
             "pybind11>=2.13",
             "pytest>=8.0",
             "pytest-timeout>=2.3.1",
+            "scipy>=1.13",
             "setuptools>=70.1",
         ],
         "plots": ["matplotlib>=3.8"],

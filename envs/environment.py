@@ -34,6 +34,10 @@ class Environments(Protocol):
 class Family(Protocol):
     """A kind of environments, such as all of Atari: a module or an object with these four.
 
+    It may also have `reference_scores(config) -> ReferenceScores | None`, of a human and of random
+    play, and `evaluation_config(config) -> Config`, where an agent is evaluated on other
+    environments than it is trained on.
+
     `Config` is a frozen dataclass of `seed_rl.config.option` fields. Two of its fields mean
     something to the learner: `num_action_repeats`, the frames that one step takes, and
     `num_stacked_frames`, the frames that the learner stacks; environments return single ones.

@@ -13,3 +13,8 @@ def environment_seed(seed: int, env_id: int) -> int:
     if seed < 0 or env_id < 0:
         raise ValueError(f"wanted a seed and an environment id of at least 0, saw {seed}, {env_id}")
     return int(np.random.SeedSequence((seed, env_id)).generate_state(1)[0] >> 1)
+
+
+def episode_seed(seed: int, env_id: int, episode: int) -> int:
+    """The same for one episode of the environment, where every reset is given a seed."""
+    return environment_seed(environment_seed(seed, env_id), episode)

@@ -99,9 +99,10 @@ def evaluate(
         config.seed,
         num_eval_envs=num_envs,
     )
-    environments = experiment.family.make(
-        experiment.environment_config, range(num_envs), config.seed
-    )
+    family, environment_config = experiment.family, experiment.environment_config
+    if hasattr(family, "evaluation_config"):
+        environment_config = family.evaluation_config(environment_config)
+    environments = family.make(environment_config, range(num_envs), config.seed)
     try:
         episodes = _play(environments, inference, quotas(config.episodes, num_envs), on_episode)
     finally:
@@ -111,7 +112,7 @@ def evaluate(
         lengths=[episode.length for episode in episodes],
         frames=frames,
         checkpoint=checkpoint,
-        protocol=experiment.family.describe(experiment.environment_config),
+        protocol=family.describe(environment_config),
     )
 
 

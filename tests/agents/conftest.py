@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from seed_rl import specs
+from seed_rl import distributions, specs
 from seed_rl.specs import ArraySpec, EnvironmentSpecs
 from seed_rl.types import StepInputs, StepType, Unrolls
 
@@ -16,8 +16,16 @@ from seed_rl.types import StepInputs, StepType, Unrolls
 def _random_leaf(rng: np.random.Generator, spec: ArraySpec, *leading: int) -> np.ndarray:
     shape = (*leading, *spec.shape)
     if np.dtype(spec.dtype).kind == "f":
-        return rng.standard_normal(shape).astype(spec.dtype)
+        numbers = rng.standard_normal(shape).astype(spec.dtype)
+        return np.tanh(numbers) if spec.maximum == 1 else numbers
     return rng.integers(0, int(spec.maximum or 255) + 1, shape).astype(spec.dtype)
+
+
+def _previous(first: np.ndarray, action: np.ndarray, before: np.ndarray) -> np.ndarray:
+    """The action before each row: 0 at FIRST, and that of `before` in row 0."""
+    previous = np.concatenate([before[:1], action[:-1]])
+    previous[first] = 0
+    return previous
 
 
 def _random_step_types(rng: np.random.Generator, num_rows: int, batch_size: int) -> np.ndarray:
@@ -49,18 +57,25 @@ def random_unrolls() -> Callable[..., Unrolls]:
         if step_type is None:
             step_type = _random_step_types(rng, num_rows, batch_size)
         first = step_type == StepType.FIRST
-        action = _random_leaf(rng, environment.action, num_rows, batch_size)
-        prev_action = _random_leaf(rng, environment.action, num_rows, batch_size)
-        prev_action[1:] = action[:-1]
+        action, before = (
+            specs.map_nest(
+                lambda spec: _random_leaf(rng, spec, num_rows, batch_size), environment.action
+            )
+            for _ in range(2)
+        )
+        prev_action = specs.map_nest(
+            lambda taken, other: _previous(first, taken, other), action, before
+        )
         step = StepInputs(
             step_type=step_type,
             reward=np.where(first, 0, rng.standard_normal(first.shape)).astype(np.float32),
             observation=specs.map_nest(
                 lambda spec: _random_leaf(rng, spec, num_rows, batch_size), environment.observation
             ),
-            prev_action=np.where(first, 0, prev_action).astype(prev_action.dtype),
+            prev_action=prev_action,
         )
-        logits = rng.standard_normal((num_rows, batch_size, environment.action.num_choices))
+        num_parameters = distributions.for_action(environment.action).num_parameters
+        logits = rng.standard_normal((num_rows, batch_size, num_parameters))
         unrolls = Unrolls(step, action, {"policy": logits.astype(np.float32)}, state)
         return specs.map_nest(tf.convert_to_tensor, unrolls)
 

@@ -96,8 +96,11 @@ def test_pixels_are_scaled_to_1() -> None:
 
 
 def test_every_torso_is_an_option() -> None:
-    field = VtraceConfig.__dataclass_fields__["network"]
-    assert field.metadata["choices"] == ("auto", *torsos.NAMES)
+    for name in ("auto", *torsos.NAMES, "module:factory"):
+        assert VtraceConfig(network=name).network == name
+    for name in ("wide", "module:", ":factory", ""):
+        with pytest.raises(ValueError, match=f"wanted one of auto, {', '.join(torsos.NAMES)}, or"):
+            VtraceConfig(network=name)
 
 
 def test_auto_chooses_by_observation() -> None:
@@ -130,10 +133,15 @@ def test_mlp_takes_every_vector_of_a_nest() -> None:
         ),
         ("deep", ArraySpec((84, 84, 4), "float32"), r"saw float32\[84, 84, 4\]"),
         ("nature", ArraySpec((7,), "float32"), r"saw float32\[7\]; --network=mlp takes vectors"),
-        ("shallow", {"image": IMAGE}, r"wanted observations of one image.*saw image uint8\[84"),
+        ("shallow", VECTORS, r"wanted an image .* saw a float32\[2\], pose/0 float32\[3\], pose/1"),
         ("mlp", IMAGE, r"wanted .* float32\[size\], saw uint8\[84, 84, 4\]"),
-        ("auto", ArraySpec((3,), "int32"), r"saw int32\[3\]"),
-        ("auto", ArraySpec((5, 5), "float32"), r"saw float32\[5, 5\]"),
+        ("mlp", {"a": ArraySpec((3,), "int32"), "image": IMAGE}, r"saw a int32\[3\], image uint8"),
+        ("auto", ArraySpec((84, 84, 3), "float32"), r"saw float32\[84, 84, 3\]"),
+        (
+            "nature",
+            {"image": IMAGE, "deep": ArraySpec((99, 99), "float32")},
+            r"saw deep float32\[99, 99",
+        ),
         ("mlp", {}, "saw none"),
         ("shallow", ArraySpec((10, 10, 3), "uint8"), "10x10 is too small.*--network=deep"),
         ("wide", IMAGE, "network wide: wanted one of: auto, shallow, nature, deep, mlp"),
@@ -160,3 +168,47 @@ def test_random_kernels_keep_the_scale(shape: tuple[int, ...]) -> None:
     outputs = rng.standard_normal((1000, 400)) @ kernel
     assert kernel.dtype == np.float32
     assert np.std(outputs) == pytest.approx(3, rel=0.05)
+
+
+MIXED = {
+    "camera": IMAGE,
+    "goal": ArraySpec((), "int32", 0, 3),
+    "map": ArraySpec((36, 36, 1), "uint8", 0, 255),
+    "speed": ArraySpec((2,), "float32"),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "size"), [("auto", 256), ("shallow", 256), ("nature", 512), ("deep", 256)]
+)
+def test_images_among_vectors_have_torsos_of_their_own(name: str, size: int) -> None:
+    """Every leaf reaches the features, and every weight a gradient."""
+    torso = make(name, MIXED)
+    assert torso.output_size == 2 * size + 256
+    rng = np.random.default_rng(0)
+    observation = {
+        "camera": rng.integers(0, 256, (3, 84, 84, 4), np.uint8),
+        "goal": np.int32([0, 3, 1]),
+        "map": rng.integers(0, 256, (3, 36, 36, 1), np.uint8),
+        "speed": rng.standard_normal((3, 2)).astype(np.float32),
+    }
+    with tf.GradientTape() as tape:
+        before = torso(observation)
+    assert before.shape == (3, torso.output_size)
+    for gradient in tape.gradient(before, torso.trainable_variables):
+        assert np.any(tf.convert_to_tensor(gradient))
+    for key, value in observation.items():
+        other = (value + 1) % 4 if key == "goal" else value[::-1]
+        assert np.abs(torso({**observation, key: other}) - before).max() > 1e-3, key
+
+
+def test_an_image_in_a_nest_may_be_alone() -> None:
+    alone, bare = make("deep", {"image": IMAGE}), make("deep", IMAGE)
+    image = np.random.default_rng(0).integers(0, 256, (2, 84, 84, 4), np.uint8)
+    np.testing.assert_array_equal(alone({"image": image}), bare(image))
+
+
+def test_a_board_of_ones_and_zeros_is_no_image() -> None:
+    assert make("auto", ArraySpec((8, 8, 12), "uint8", 0, 1)).name == "mlp"
+    assert make("auto", ArraySpec((84, 84, 4), "uint8", 0, 1)).name == "shallow"
+    assert make("auto", (IMAGE, ArraySpec((), "int32", 0, 1))).name == "composite"
