@@ -11,6 +11,7 @@ _FAMILIES = {
     "atari": ("ale_py", "seed_rl[atari]"),
     "catch": None,
     "gym": None,
+    "mujoco": ("mujoco", "seed_rl[mujoco]"),
     "recall": None,
 }
 
