@@ -106,9 +106,7 @@ class ObservationReader:
         seen = f"{array.dtype.name}{list(array.shape)}"
         if array.size and array.dtype.kind in "biuf":
             seen += f" from {array.min()} to {array.max()}"
-        raise ValueError(
-            f"{who}: {field}: wanted {wanted}, as observation_space says, saw {seen}"
-        )
+        raise ValueError(f"{who}: {field}: wanted {wanted}, as observation_space says, saw {seen}")
 
 
 def _cast(array: np.ndarray, dtype: str) -> np.ndarray | None:

@@ -124,8 +124,8 @@ def action_decoder(space: Any) -> Callable[[Nest], Any]:
         case "MultiDiscrete" | "MultiBinary":
             start = getattr(space, "start", 0)
             return lambda action: (
-                (np.stack(action, axis=-1).reshape(-1, *space.shape) + start).astype(space.dtype)
-            )
+                np.stack(action, axis=-1).reshape(-1, *space.shape) + start
+            ).astype(space.dtype)
         case "Tuple":
             parts = [action_decoder(part) for part in space.spaces]
             return lambda action: tuple(

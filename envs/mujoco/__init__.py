@@ -11,7 +11,7 @@ import difflib
 from collections.abc import Sequence
 
 import gymnasium
-import mujoco  # noqa: F401  # so that its absence shows before anything is made
+import mujoco
 
 from seed_rl.config import option
 from seed_rl.envs import gym

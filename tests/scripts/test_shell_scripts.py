@@ -141,9 +141,7 @@ def test_installs_again_only_when_needed(
     ("family", "extras"),
     [("atari", "atari\n"), ("mujoco", "mujoco\n"), ("gym", ""), ("catch", ""), ("my_env:Env", "")],
 )
-def test_extras_are_those_of_the_family(
-    commands: pathlib.Path, family: str, extras: str
-) -> None:
+def test_extras_are_those_of_the_family(commands: pathlib.Path, family: str, extras: str) -> None:
     script = 'set -euo pipefail; source "$0"; extras_of "$1"'
     result = run(commands, "bash", "-c", script, ROOT / "scripts/venv.sh", family)
     assert (result.returncode, result.stdout) == (0, extras)
