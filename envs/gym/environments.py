@@ -13,7 +13,10 @@ from seed_rl.envs.gym.observations import ObservationReader, WarnOnce
 from seed_rl.envs.gym.spaces import action_decoder, action_splitter, environment_specs
 from seed_rl.envs.seeding import environment_seed
 from seed_rl.specs import EnvironmentSpecs, Nest, map_nest
-from seed_rl.types import StepType, Transition, is_last
+from seed_rl.types import StepType, Transition
+
+# Each look-up in an enum would cost as much as a row's reward does.
+_FIRST, _MID, _TERMINATED, _TRUNCATED = (kind.value for kind in StepType)
 
 
 def specs_of(make_env: Callable[[], Any]) -> EnvironmentSpecs:
@@ -59,39 +62,38 @@ class GymEnvironments:
         )
         self._decode = action_decoder(env.action_space)
         self._split = action_splitter(env.action_space)
-        self._step_type = np.full(len(self._envs), StepType.TERMINATED, np.uint8)
+        self._has_ended = [True] * len(self._envs)
 
     def reset(self) -> Transition:
-        self._step_type[:] = StepType.TERMINATED
+        self._has_ended = [True] * len(self._envs)
         return self.step(map_nest(lambda spec: spec.zeros(len(self._envs)), self.specs.action))
 
     def step(self, action: Nest) -> Transition:
-        n = len(self._envs)
         # New arrays each time: the last transition is still its receiver's.
-        columns = self._reader.columns(n)
-        step_type = np.full(n, StepType.MID, np.uint8)
-        rewards = [0.0] * n
-        actions = self._split(self._decode(action))
-        resets = is_last(self._step_type).tolist()
-        for i, env in enumerate(self._envs):
+        columns = self._reader.columns(len(self._envs))
+        kinds, rewards = [_MID] * len(self._envs), [0.0] * len(self._envs)
+        rows = zip(
+            self._envs, self._split(self._decode(action)), self._has_ended, self._names, strict=True
+        )
+        for i, (env, choice, has_ended, name) in enumerate(rows):
             try:
-                result = self._reset_one(i) if resets[i] else env.step(actions[i])
+                result = self._reset_one(i) if has_ended else env.step(choice)
             except Exception as error:
                 raise RuntimeError(
-                    f"{self._names[i]} failed in {'reset' if resets[i] else 'step'}(): "
+                    f"{name} failed in {'reset' if has_ended else 'step'}(): "
                     f"{type(error).__name__}: {error}"
                 ) from error
-            if resets[i]:
+            if has_ended:
                 observation = result[0] if self._has_info(result) else result
-                step_type[i] = StepType.FIRST
+                kinds[i] = _FIRST
             else:
-                observation, rewards[i], end = self._read_step(i, result)
-                if end is not None:
-                    step_type[i] = end
-            self._reader.read_row(self._names[i], observation, columns, i)
-        self._step_type = step_type
+                observation, rewards[i], kinds[i] = self._read_step(name, result)
+            self._reader.read_row(name, observation, columns, i)
+        self._has_ended = [kind >= _TERMINATED for kind in kinds]
         reward = np.array(rewards, np.float32)
-        return Transition(step_type.copy(), reward, reward.copy(), self._reader.nest(columns))
+        return Transition(
+            np.array(kinds, np.uint8), reward, reward.copy(), self._reader.nest(columns)
+        )
 
     def close(self) -> None:
         while self._envs:
@@ -125,8 +127,8 @@ class GymEnvironments:
         # A pair may itself be the observation, unless another tuple is inside.
         return not isinstance(self.specs.observation, tuple) or isinstance(result[0], tuple)
 
-    def _read_step(self, i: int, result: Any) -> tuple[Any, float, StepType | None]:
-        """Observation, reward, and the end if it is one, of what step() returned."""
+    def _read_step(self, name: str, result: Any) -> tuple[Any, float, int]:
+        """Observation, reward and step type of what step() returned."""
         if isinstance(result, tuple) and len(result) == 5:
             observation, reward, terminated, truncated, _ = result
         elif isinstance(result, tuple) and len(result) == 4:
@@ -136,18 +138,20 @@ class GymEnvironments:
         else:
             seen = f"{len(result)} values" if isinstance(result, tuple) else type(result).__name__
             raise ValueError(
-                f"{self._names[i]}: step() wanted to return (observation, reward, terminated, "
-                f"truncated, info), saw {seen}"
+                f"{name}: step() wanted to return (observation, reward, terminated, truncated, "
+                f"info), saw {seen}"
             )
-        end = StepType.TERMINATED if terminated else StepType.TRUNCATED if truncated else None
-        return observation, self._read_reward(i, reward), end
+        # np.float64 is a float as well.
+        if not isinstance(reward, float):
+            reward = self._read_reward(name, reward)
+        kind = _TERMINATED if terminated else _TRUNCATED if truncated else _MID
+        return observation, reward, kind
 
-    def _read_reward(self, i: int, reward: Any) -> float:
-        numbers = (float, int, np.floating, np.integer)
-        if isinstance(reward, numbers) and not isinstance(reward, bool):
+    def _read_reward(self, name: str, reward: Any) -> float:
+        if isinstance(reward, int | np.floating | np.integer) and not isinstance(reward, bool):
             return float(reward)
         value = np.asarray(reward)
         if value.size != 1 or value.dtype.kind not in "biuf":
-            raise ValueError(f"{self._names[i]}: reward: wanted a number, saw {reward!r}")
+            raise ValueError(f"{name}: reward: wanted a number, saw {reward!r}")
         self._warn_once("reward", f"reward: turning {type(reward).__name__} into a number")
         return float(value.item())

@@ -9,7 +9,7 @@ import numpy as np
 import optree
 
 from seed_rl.envs.gym.spaces import leaf_spaces
-from seed_rl.specs import ArraySpec, Nest, flatten, paths, unflatten
+from seed_rl.specs import ArraySpec, Nest, flatten, paths
 
 _logger = logging.getLogger(__name__)
 
@@ -35,29 +35,35 @@ class ObservationReader:
     """
 
     def __init__(self, space: Any, spec: Nest, warn_once: WarnOnce) -> None:
-        self._spec = spec
+        self._structure = optree.tree_structure(spec)
         self._leaves: list[ArraySpec] = flatten(spec)
         self._spaces = leaf_spaces(space)
         self._paths: list[tuple[Any, ...]] = optree.tree_paths(spec)
         self._fields = [f"observation/{path}".rstrip("/") for path in paths(spec)]
         self._warn_once = warn_once
+        self._dtypes = [np.dtype(leaf.dtype) for leaf in self._leaves]
         # For each leaf its path, shape, and the dtypes that may be copied without a look.
         self._fast = [
             (
                 path,
                 leaf.shape,
-                {np.dtype(leaf.dtype)}
-                | ({np.dtype(np.float64)} if part.dtype == np.float64 else set()),
+                (
+                    np.dtype(leaf.dtype),
+                    np.dtype(part.dtype if part.dtype == np.float64 else leaf.dtype),
+                ),
             )
             for path, leaf, part in zip(self._paths, self._leaves, self._spaces, strict=True)
         ]
 
     def columns(self, n: int) -> list[np.ndarray]:
         """New arrays `[n, ...]`, one a leaf, for the observations of a step."""
-        return [leaf.zeros(n) for leaf in self._leaves]
+        return [
+            np.empty((n, *leaf.shape), dtype)
+            for leaf, dtype in zip(self._leaves, self._dtypes, strict=True)
+        ]
 
     def nest(self, columns: list[np.ndarray]) -> Nest:
-        return unflatten(self._spec, columns)
+        return optree.tree_unflatten(self._structure, columns)
 
     def read_row(self, who: str, observation: Any, columns: list[np.ndarray], i: int) -> None:
         """Copies the observation of one environment into the i-th row of the columns."""
@@ -74,7 +80,7 @@ class ObservationReader:
         for leaf, spec in enumerate(self._leaves):
             wanted = ArraySpec((n, *spec.shape), spec.dtype, spec.minimum, spec.maximum)
             leaves.append(self._convert(who, leaf, self._value(who, leaf, observation), wanted))
-        return unflatten(self._spec, leaves)
+        return self.nest(leaves)
 
     def _value(self, who: str, leaf: int, observation: Any) -> Any:
         value = observation

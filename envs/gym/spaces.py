@@ -138,12 +138,14 @@ def action_decoder(space: Any) -> Callable[[Nest], Any]:
 
 def _box_decoder(space: Any) -> Callable[[np.ndarray], np.ndarray]:
     low, high = np.asarray(space.low, np.float64), np.asarray(space.high, np.float64)
+    if np.all(low == -1) and np.all(high == 1):
+        return lambda action: action.astype(space.dtype)
 
     def decode(action: np.ndarray) -> np.ndarray:
         share = (action.astype(np.float64) + 1) / 2
         # Not low + share * (high - low), which is off by a rounding at 1.
         value = low * (1 - share) + high * share
-        return np.clip(value, low, high).astype(space.dtype)
+        return np.minimum(np.maximum(value, low), high).astype(space.dtype)
 
     return decode
 

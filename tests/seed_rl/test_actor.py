@@ -67,6 +67,7 @@ class Failing(Counter):
             raise OSError("the emulator is gone")
         return super().step(action)
 """
+WANTED = "wanted uint8[2] in [0, 255], as observation_space says"
 # Does what FAULT says, which only the process at fault is told.
 FAULTY = """
 class Faulty(Counter):
@@ -379,16 +380,8 @@ def test_what_an_environment_raises_ends_the_actor(make_learner, start_process, 
 @pytest.mark.parametrize(
     ("fault", "words"),
     [
-        (
-            "shape",
-            "environment 2: observation: wanted uint8[2] in [0, 255], as observation_space says, "
-            "saw uint8[1] from 2 to 2",
-        ),
-        (
-            "dtype",
-            "environment 2: observation: wanted uint8[2] in [0, 255], as observation_space says, "
-            "saw float64[2] from 0.5 to 1.0",
-        ),
+        ("shape", f"environment 2: observation: {WANTED}, saw uint8[1] from 2 to 2"),
+        ("dtype", f"environment 2: observation: {WANTED}, saw float64[2] from 0.5 to 1.0"),
         ("nan", "environment 2: reward holds nan, wanted finite numbers"),
         ("crash", "Fatal Python error: Aborted"),
         ("hang", ""),
