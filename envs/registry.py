@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 
+from seed_rl import factories
 from seed_rl.envs.environment import Family
 
 # Families, each with what its optional dependencies are imported as, and the extra that has them.
@@ -21,9 +22,8 @@ def load(environment: str) -> Family:
 
     Raises ValueError for unknown names, and ImportError that says what to install.
     """
-    module_name, _, factory_name = environment.partition(":")
-    if module_name and factory_name:
-        return _load_factory(environment, module_name, factory_name)
+    if factories.is_name(environment):
+        return _load_factory(environment)
     if environment not in _FAMILIES:
         raise ValueError(
             f"--environment={environment} is unknown: wanted one of {', '.join(_FAMILIES)}, or "
@@ -42,22 +42,7 @@ def load(environment: str) -> Family:
     return family
 
 
-def _load_factory(environment: str, module_name: str, factory_name: str) -> Family:
+def _load_factory(environment: str) -> Family:
     from seed_rl.envs.gym.factory import FactoryFamily
 
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise  # the user's module is there, and misses one of its own imports
-        raise ValueError(
-            f"--environment={environment}: found no module {module_name}; start from the folder "
-            "that has it, or add that folder to PYTHONPATH"
-        ) from error
-    factory = getattr(module, factory_name, None)
-    if not callable(factory):
-        raise ValueError(
-            f"--environment={environment}: wanted a function or class {factory_name!r} in "
-            f"{module.__file__}, saw {factory!r}"
-        )
-    return FactoryFamily(environment, factory)
+    return FactoryFamily(environment, factories.find("environment", environment))

@@ -13,7 +13,7 @@ tree="$root/build/types"
 
 rm -rf "$tree"
 mkdir -p "$tree/seed_rl"
-ln -s "$root"/seed_rl/*.py "$root/seed_rl/py.typed" "$root/seed_rl/replay" "$tree/seed_rl/"
+ln -s "$root"/seed_rl/{*.py,py.typed,distributions,replay} "$tree/seed_rl/"
 ln -s "$root/agents" "$tree/seed_rl/agents"
 ln -s "$root/envs" "$tree/seed_rl/envs"
 ln -s "$root/grpc/python" "$tree/seed_rl/grpc"

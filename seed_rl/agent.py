@@ -71,5 +71,8 @@ class Agent(Protocol):
         Only asked of agents with a replay.
         """
 
-    def after_update(self, num_updates: tf.Tensor) -> None:
-        """Whatever must happen when the weights have been updated for the `num_updates`th time."""
+    def after_update(self, num_updates: tf.Tensor, unrolls: Unrolls, applied: tf.Tensor) -> None:
+        """Whatever must happen when the weights have been updated for the `num_updates`th time.
+
+        `unrolls` are those of this update, which was skipped where `applied`, a bool, is False.
+        """

@@ -103,6 +103,12 @@ def paths(nest: Nest) -> list[str]:
     ]
 
 
+def describe(nest: Nest) -> str:
+    """The leaves with their names, for messages; 'none' where there are none."""
+    named = zip(paths(nest), flatten(nest), strict=True)
+    return ", ".join(f"{path} {leaf}".strip() for path, leaf in named) or "none"
+
+
 def to_json(nest: Nest) -> Any:
     """The nest of ArraySpecs as plain JSON values."""
     if isinstance(nest, ArraySpec):

@@ -69,7 +69,7 @@ class Trainer:
             tape.watch(variables)
             loss = self._agent.loss(unrolls)
         update = self._optimizer.apply(loss.loss, tape.gradient(loss.loss, variables))
-        self._agent.after_update(self._optimizer.num_updates)
+        self._agent.after_update(self._optimizer.num_updates, unrolls, update.applied)
         metrics = {
             "applied": tf.cast(update.applied, tf.float32),
             "loss": loss.loss,

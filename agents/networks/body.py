@@ -2,33 +2,44 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from seed_rl import specs
-from seed_rl.agents.networks import torsos
+from seed_rl.agents.networks import action_mask, torsos
 from seed_rl.agents.networks.config import NetworkConfig
 from seed_rl.agents.networks.lstm import Lstm
-from seed_rl.specs import EnvironmentSpecs, Nest
+from seed_rl.agents.networks.normalization import Normalizer
+from seed_rl.specs import ArraySpec, EnvironmentSpecs, Nest
 from seed_rl.types import StepInputs, StepType
 
 
 class Body(tf.Module):
-    """Torso features, the last action as one-hot and the last reward within [-1, 1], side by side.
+    """Torso features, the last action and the last reward within [-1, 1], side by side.
 
-    At FIRST, action and reward are zeros. With an LSTM, these are its inputs and its outputs are
-    the features; its state restarts at FIRST. Without one the state is `()`.
+    Of the action, choices are one-hot and numbers as they are. At FIRST, action and reward are
+    zeros. With an LSTM, these are its inputs and its outputs are the features; its state restarts
+    at FIRST. Without one the state is `()`.
+
+    Raises ValueError where observations don't fit the network, or their action mask the actions.
     """
 
     def __init__(
         self, environment: EnvironmentSpecs, config: NetworkConfig, rng: np.random.Generator
     ) -> None:
         super().__init__(name="body")
-        self._num_choices = tuple(leaf.num_choices for leaf in specs.flatten(environment.action))
-        self._torso = torsos.make(config.network, environment.observation, rng, config.precision)
-        self._input_size = self._torso.output_size + sum(self._num_choices) + 1
+        action_mask.require_fit(environment)
+        self._actions = tuple(specs.flatten(environment.action))
+        seen = self._see(environment.observation)
+        self._normalizer = Normalizer(seen, config.normalize_observations)
+        self._torso = torsos.make(
+            config.network, self._normalizer.spec(seen), rng, config.precision
+        )
+        action_size = sum(map(_encoded_size, self._actions))
+        self._input_size = self._torso.output_size + action_size + 1
         size = config.lstm_size
         self._lstm = Lstm(self._input_size, size, rng) if size else None
         self.output_size = size or self._input_size
@@ -52,13 +63,36 @@ class Body(tf.Module):
             return features, state
         return self._lstm.unroll(features, inputs.step_type == StepType.FIRST.value, state)
 
+    def update_statistics(self, inputs: StepInputs, applied: tf.Tensor) -> None:
+        """Takes the observations of steps `[T, B, ...]` into what observations are normalized by.
+
+        Only where `applied`, a bool, holds.
+        """
+        observation = specs.map_nest(_merge_time_and_batch, self._see(inputs.observation))
+        self._normalizer.update(observation, applied)
+
+    def _see(self, observation: Nest) -> Nest:
+        """What there is to see in an observation, or its spec."""
+        return action_mask.without(observation)
+
     def _embed(self, inputs: StepInputs) -> tf.Tensor:
-        actions = zip(specs.flatten(inputs.prev_action), self._num_choices, strict=True)
-        parts = [tf.one_hot(tf.cast(action, tf.int32), size) for action, size in actions]
+        parts = list(map(_encode, specs.flatten(inputs.prev_action), self._actions))
         parts.append(tf.clip_by_value(inputs.reward, -1.0, 1.0)[:, tf.newaxis])
         not_first = tf.cast(inputs.step_type != StepType.FIRST.value, tf.float32)
         last = tf.concat(parts, axis=-1) * not_first[:, tf.newaxis]
-        return tf.concat([self._torso(inputs.observation), last], axis=-1)
+        observation = self._normalizer(self._see(inputs.observation))
+        return tf.concat([self._torso(observation), last], axis=-1)
+
+
+def _encoded_size(action: ArraySpec) -> int:
+    return action.num_choices if specs.is_choice(action) else math.prod(action.shape)
+
+
+def _encode(action: tf.Tensor, spec: ArraySpec) -> tf.Tensor:
+    """Float32 `[N, size]` of actions `[N, ...]`."""
+    if specs.is_choice(spec):
+        return tf.one_hot(tf.cast(action, tf.int32), spec.num_choices)
+    return tf.reshape(action, [-1, _encoded_size(spec)])
 
 
 def _merge_time_and_batch(x: Any) -> tf.Tensor:

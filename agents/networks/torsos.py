@@ -8,7 +8,8 @@ from typing import Any, Protocol
 import numpy as np
 import tensorflow as tf
 
-from seed_rl import specs
+from seed_rl import factories, specs
+from seed_rl.agents.networks import own, vectors
 from seed_rl.agents.networks.layers import RELU_GAIN, Convolution, Linear
 from seed_rl.specs import ArraySpec, Nest
 
@@ -17,6 +18,8 @@ NAMES = ("shallow", "nature", "deep", "mlp")
 
 
 class Torso(Protocol):
+    """A tf.Module, whose variables are trained and saved. Its constructor makes all of them."""
+
     output_size: int
 
     def __call__(self, observation: Nest) -> tf.Tensor:
@@ -26,28 +29,42 @@ class Torso(Protocol):
 def make(
     name: str, observation: Nest, rng: np.random.Generator, precision: str = "float32"
 ) -> Torso:
-    """The torso of this name, or with 'auto' the one for such observations.
+    """The torso of this name, with 'auto' the one for such observations, or 'module:factory'.
 
     It computes in this precision, 'float32' or 'bfloat16'. Pixels are exact in both.
     """
     dtype = tf.as_dtype(precision)
+    if factories.is_name(name):
+        torso: Torso = own.load(name, observation, rng)
+        return torso
+    has_images = any(map(_is_image, specs.flatten(observation)))
     if name == "auto":
-        name = "shallow" if _is_image(observation) else "mlp"
+        name = "shallow" if has_images else "mlp"
     if name == "mlp":
         return Mlp(observation, (256, 256), dtype, rng)
-    if not _is_image(observation):
+    if name not in NAMES:
         raise ValueError(
-            f"network {name}: wanted observations of one image, uint8[height, width, channels], "
-            f"saw {_describe(observation)}; --network=mlp takes vectors"
+            f"network {name}: wanted one of: auto, {', '.join(NAMES)}, or 'module:factory'"
         )
+    if not has_images:
+        raise ValueError(
+            f"network {name}: wanted an image among the observations, uint8[height, width, "
+            f"channels], saw {specs.describe(observation)}; --network=mlp takes vectors"
+        )
+    if isinstance(observation, ArraySpec):
+        return _image_torso(name, observation, rng, dtype)
+    return Composite(name, observation, dtype, rng)
+
+
+def _image_torso(
+    name: str, image: ArraySpec, rng: np.random.Generator, dtype: tf.DType
+) -> ConvolutionStack | ResNet:
     if name == "shallow":
-        return ConvolutionStack(name, observation.shape, ((16, 8, 4), (32, 4, 2)), 256, dtype, rng)
+        return ConvolutionStack(name, image.shape, ((16, 8, 4), (32, 4, 2)), 256, dtype, rng)
     if name == "nature":
         layers = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
-        return ConvolutionStack(name, observation.shape, layers, 512, dtype, rng)
-    if name == "deep":
-        return ResNet(observation.shape, (16, 32, 32), 256, dtype, rng)
-    raise ValueError(f"network {name}: wanted one of: auto, {', '.join(NAMES)}")
+        return ConvolutionStack(name, image.shape, layers, 512, dtype, rng)
+    return ResNet(image.shape, (16, 32, 32), 256, dtype, rng)
 
 
 class ConvolutionStack(tf.Module):
@@ -160,7 +177,10 @@ class ResNet(tf.Module):
 
 
 class Mlp(tf.Module):
-    """Fully connected layers with ReLUs, on all the vectors of the observation side by side."""
+    """Fully connected layers with ReLUs, on all the vectors of the observation side by side.
+
+    What is no vector of floats is made one: seed_rl.agents.networks.vectors.
+    """
 
     def __init__(
         self,
@@ -171,44 +191,60 @@ class Mlp(tf.Module):
     ) -> None:
         super().__init__(name="mlp")
         self._dtype = dtype
-        leaves = specs.flatten(observation)
-        if not leaves or not all(_is_vector(leaf) for leaf in leaves):
+        self._leaves: tuple[ArraySpec, ...] = tuple(specs.flatten(observation))
+        if not self._leaves or any(
+            _is_image(leaf) or not vectors.is_vector(leaf) for leaf in self._leaves
+        ):
             raise ValueError(
-                "network mlp: wanted observations of float vectors, float32[size], saw "
-                f"{_describe(observation)}; images, uint8[height, width, channels], are for "
+                "network mlp: wanted observations of vectors, such as float32[size], saw "
+                f"{specs.describe(observation)}; images, uint8[height, width, channels], are for "
                 "--network=shallow, nature or deep"
             )
-        self._input_sizes = tuple(int(np.prod(leaf.shape)) for leaf in leaves)
         self.output_size = layer_sizes[-1]
         self._layers = []
-        size = sum(self._input_sizes)
+        size = sum(map(vectors.size, self._leaves))
         for i, next_size in enumerate(layer_sizes):
             self._layers.append(Linear(size, next_size, RELU_GAIN, rng, f"linear_{i}"))
             size = next_size
 
     def __call__(self, observation: Nest) -> tf.Tensor:
-        parts = [
-            tf.reshape(tf.cast(part, self._dtype), [-1, size])
-            for part, size in zip(specs.flatten(observation), self._input_sizes, strict=True)
-        ]
-        x = tf.concat(parts, axis=-1)
+        parts = map(vectors.encode, specs.flatten(observation), self._leaves)
+        x = tf.cast(tf.concat(list(parts), axis=-1), self._dtype)
         for layer in self._layers:
             x = tf.nn.relu(layer(x))
         return tf.cast(x, tf.float32)
 
 
-def _is_image(observation: Nest) -> bool:
-    return (
-        isinstance(observation, ArraySpec)
-        and observation.dtype == "uint8"
-        and len(observation.shape) == 3
-    )
+class Composite(tf.Module):
+    """A torso for each image of a nest and an Mlp for all else, their features side by side."""
+
+    def __init__(
+        self, name: str, observation: Nest, dtype: tf.DType, rng: np.random.Generator
+    ) -> None:
+        super().__init__(name="composite")
+        leaves = specs.flatten(observation)
+        self._images = frozenset(i for i, leaf in enumerate(leaves) if _is_image(leaf))
+        images, rest = self._split(observation)
+        self._torsos: list[Torso] = [_image_torso(name, image, rng, dtype) for image in images]
+        if rest:
+            self._torsos.append(Mlp(rest, (256, 256), dtype, rng))
+        self.output_size = sum(torso.output_size for torso in self._torsos)
+
+    def __call__(self, observation: Nest) -> tf.Tensor:
+        images, rest = self._split(observation)
+        parts = zip(self._torsos, [*images, rest] if rest else images, strict=True)
+        return tf.concat([torso(part) for torso, part in parts], axis=-1)
+
+    def _split(self, observation: Nest) -> tuple[list[Any], dict[str, Any]]:
+        """The leaves that are images, and the rest by their names."""
+        leaves, names = specs.flatten(observation), specs.paths(observation)
+        rest = {names[i]: leaf for i, leaf in enumerate(leaves) if i not in self._images}
+        return [leaves[i] for i in sorted(self._images)], rest
 
 
-def _is_vector(spec: Any) -> bool:
-    return len(spec.shape) <= 1 and np.dtype(spec.dtype).kind == "f"
-
-
-def _describe(observation: Nest) -> str:
-    named = zip(specs.paths(observation), specs.flatten(observation), strict=True)
-    return ", ".join(f"{path} {leaf}".strip() for path, leaf in named) or "none"
+def _is_image(spec: ArraySpec) -> bool:
+    """Ones and zeros are none, unless they are too many for a vector."""
+    if spec.dtype != "uint8" or len(spec.shape) != 3:
+        return False
+    is_binary = spec.maximum is not None and spec.maximum <= 1
+    return not (is_binary and vectors.is_vector(spec))

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from seed_rl import specs
+from seed_rl import distributions, specs
 from seed_rl.agent import ActOutput, Loss
+from seed_rl.agents.networks import action_mask
 from seed_rl.agents.r2d2 import maths
 from seed_rl.agents.r2d2.config import R2d2Config
 from seed_rl.agents.r2d2.exploration import epsilons
@@ -55,11 +56,10 @@ class R2d2Agent(tf.Module):
         self, step: StepInputs, state: Nest, seed: tf.Tensor, exploration: tf.Tensor
     ) -> ActOutput:
         q_values, state = self._online.step(step, state)
+        q_values = _masked(q_values, step)
         chance, choice = tf.unstack(tf.random.stateless_uniform([2, tf.shape(q_values)[0]], seed))
-        anything = tf.cast(choice * self._action.num_choices, tf.int32)
-        # An action even where a Q value is NaN.
-        best = tf.argmax(q_values, axis=-1, output_type=tf.int32)
-        action = tf.where(chance < exploration, anything, best)
+        best = distributions.best(q_values)
+        action = tf.where(chance < exploration, self._random_action(choice, step), best)
         extras = {
             _Q_TAKEN: maths.q_of(q_values, action),
             _Q_MAX: tf.reduce_max(q_values, axis=-1),
@@ -76,7 +76,7 @@ class R2d2Agent(tf.Module):
         _, rows = self._split(unrolls.step)
         action = unrolls.action[self.burn_in : -1]  # that of the last row leads out of the unroll
         q = maths.q_of(online_q[:-1], action)
-        values = maths.double_q(online_q, target_q)
+        values = maths.double_q(_masked(online_q, rows), target_q)
         differences = self._differences(rows.step_type, rows.reward, q, values)
         errors, targets, counts = differences
         losses = 0.5 * tf.reduce_sum(counts * tf.square(errors), axis=0)
@@ -107,8 +107,12 @@ class R2d2Agent(tf.Module):
         differences = self._differences(step_type, reward, extras[_Q_TAKEN][:-1], extras[_Q_MAX])
         return maths.priorities(differences, self._config.priority_eta)
 
-    def after_update(self, num_updates: tf.Tensor) -> None:
-        """Makes the target network equal to the other every so many updates."""
+    def after_update(self, num_updates: tf.Tensor, unrolls: Unrolls, applied: tf.Tensor) -> None:
+        """Makes the target network equal to the other every so many updates.
+
+        With what that one's observations are normalized by, which these unrolls go into.
+        """
+        self._online.update_statistics(specs.map_nest(lambda x: x[:-1], unrolls.step), applied)
 
         def copy() -> tf.Tensor:
             for old, new in zip(self._target.variables, self._online.variables, strict=True):
@@ -117,6 +121,18 @@ class R2d2Agent(tf.Module):
 
         due = num_updates % self._config.update_target_every_n_step == 0
         tf.cond(due, copy, lambda: tf.constant(False))
+
+    def _random_action(self, choice: tf.Tensor, step: StepInputs) -> tf.Tensor:
+        """An action int32 `[N]` for numbers `choice` in [0, 1), `[N]`, equally likely each."""
+        mask = action_mask.find(step.observation)
+        if mask is None:
+            return tf.cast(choice * self._action.num_choices, tf.int32)
+        allowed = distributions.allowed(mask)
+        counts = tf.cumsum(tf.cast(allowed, tf.int32), axis=-1)
+        number = tf.cast(choice * tf.cast(counts[:, -1], tf.float32), tf.int32)
+        # The first one with more than so many allowed up to it.
+        before = tf.cast(counts <= number[:, tf.newaxis], tf.int32)
+        return tf.reduce_sum(before, axis=-1)
 
     def _q_values(self, network: QNetwork, unrolls: Unrolls) -> tf.Tensor:
         """`[T + 1, B, num_actions]` of the rows after the burn-in."""
@@ -150,9 +166,15 @@ class R2d2Agent(tf.Module):
         )
 
 
+def _masked(q_values: tf.Tensor, step: StepInputs) -> tf.Tensor:
+    """Q values `[..., num_actions]` of steps `[...]`, lowest for actions that can't be taken."""
+    mask = action_mask.find(step.observation)
+    return q_values if mask is None else distributions.masked(q_values, mask)
+
+
 def _require_choice(action: Nest) -> None:
     if not specs.is_choice(action):
         raise ValueError(
-            f"--agent=r2d2, action spec {action}: wanted one integer from 0 to a maximum; wrap the "
-            "environment so that it numbers its actions"
+            "--agent=r2d2: wanted one action, an integer from 0 to a maximum, saw "
+            f"{specs.describe(action)}; --agent=vtrace takes several, and numbers"
         )

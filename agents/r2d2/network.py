@@ -38,6 +38,9 @@ class QNetwork(tf.Module):
         q_values = self._head(tf.reshape(features, [-1, size]))
         return tf.reshape(q_values, [length, batch_size, q_values.shape[-1]])
 
+    def update_statistics(self, inputs: StepInputs, applied: tf.Tensor) -> None:
+        self._body.update_statistics(inputs, applied)
+
     def burn_in(self, inputs: StepInputs, state: Nest) -> Nest:
         """The state after steps `[K, B, ...]`, a constant to the gradient."""
         _, state = self._body.unroll(inputs, state)

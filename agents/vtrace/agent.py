@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from seed_rl import distributions
+from seed_rl import distributions, specs
 from seed_rl.agent import ActOutput, Loss
+from seed_rl.agents.networks import action_mask
 from seed_rl.agents.networks.body import Body
 from seed_rl.agents.networks.layers import Linear
 from seed_rl.agents.vtrace.config import VtraceConfig
@@ -20,15 +21,15 @@ _POLICY = "policy"  # the extra that holds the parameters of the distribution th
 class VtraceAgent(tf.Module):
     """Implements seed_rl.agent.Agent with a policy and a baseline head on a shared body."""
 
-    def __init__(self, config: VtraceConfig, specs: EnvironmentSpecs, seed: int) -> None:
+    def __init__(self, config: VtraceConfig, environment: EnvironmentSpecs, seed: int) -> None:
         super().__init__(name="vtrace")
         self.unroll_length = config.unroll_length
         self.burn_in = 0
         self.replay = None
         self._config = config
-        self._distribution = distributions.for_action(specs.action)
+        self._distribution = distributions.for_action(environment.action)
         rng = np.random.default_rng(seed)
-        self._body = Body(specs, config, rng)
+        self._body = Body(environment, config, rng)
         # Starts out nearly uniform over actions, and nearly 0.
         size = self._body.output_size
         self._policy = Linear(size, self._distribution.num_parameters, 0.01, rng, "policy")
@@ -45,7 +46,7 @@ class VtraceAgent(tf.Module):
         self, step: StepInputs, state: Nest, seed: tf.Tensor, exploration: tf.Tensor
     ) -> ActOutput:
         features, state = self._body.step(step, state)
-        policy = self._policy(features)
+        policy = self._masked(self._policy(features), step)
         return ActOutput(self._distribution.sample(policy, seed), {_POLICY: policy}, state)
 
     def loss(self, unrolls: Unrolls) -> Loss:
@@ -63,9 +64,10 @@ class VtraceAgent(tf.Module):
         )
         # Row T only ends the last transition: it needs a value and no policy.
         policy = self._policy(tf.reshape(features[:-1], [-1, size]))
-        policy = tf.reshape(policy, [num_rows - 1, batch_size, -1])
+        policy = tf.reshape(policy, [num_rows - 1, batch_size, self._distribution.num_parameters])
+        policy = self._masked(policy, specs.map_nest(lambda x: x[:-1], unrolls.step))
         behaviour = unrolls.extras[_POLICY][:-1]
-        action = unrolls.action[:-1]
+        action = specs.map_nest(lambda x: x[:-1], unrolls.action)
         next_type = unrolls.step.step_type[1:]
         weights = tf.cast(next_type != StepType.FIRST.value, tf.float32)
         rewards = unrolls.step.reward[1:]
@@ -127,5 +129,13 @@ class VtraceAgent(tf.Module):
     ) -> tf.Tensor:
         raise NotImplementedError("V-trace has no replay")
 
-    def after_update(self, num_updates: tf.Tensor) -> None:
-        """Nothing depends on the number of updates."""
+    def after_update(self, num_updates: tf.Tensor, unrolls: Unrolls, applied: tf.Tensor) -> None:
+        """Takes the observations into what they are normalized by."""
+        # The last rows are the first ones of the next unrolls.
+        rows = specs.map_nest(lambda x: x[:-1], unrolls.step)
+        self._body.update_statistics(rows, applied)
+
+    def _masked(self, policy: tf.Tensor, step: StepInputs) -> tf.Tensor:
+        """The parameters `[..., P]` without the choices that steps `[...]` mask."""
+        mask = action_mask.find(step.observation)
+        return policy if mask is None else self._distribution.masked(policy, mask)

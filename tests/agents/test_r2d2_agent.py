@@ -22,7 +22,7 @@ from seed_rl.types import StepInputs, StepType, Unrolls
 
 ACTION = ArraySpec((), "int64", 0, 4)
 IMAGES = EnvironmentSpecs(ArraySpec((36, 40, 2), "uint8"), ACTION)
-VECTORS = EnvironmentSpecs(ArraySpec((3,), "float32"), ACTION)
+VECTORS = EnvironmentSpecs(ArraySpec((3,), "float32", -5, 5), ACTION)
 FIRST, MID, TERMINATED, TRUNCATED = StepType
 MakeUnrolls = Callable[..., Unrolls]
 SEED = (1, 2)
@@ -152,7 +152,9 @@ def test_exploration_has_the_evaluation_s_epsilon_last() -> None:
 )
 def test_other_actions_are_refused(action: specs.Nest) -> None:
     environment = EnvironmentSpecs(ArraySpec((3,), "float32"), action)
-    with pytest.raises(ValueError, match=r"action spec .*: wanted one integer from 0 to a maximum"):
+    with pytest.raises(
+        ValueError, match=r"--agent=r2d2: wanted one action, an integer from 0 to a maximum, saw"
+    ):
         make(environment)
 
 
@@ -320,7 +322,7 @@ def trained(agent: R2d2Agent, learning_rate: float = 3e-3) -> Callable[[Unrolls]
         with tf.GradientTape() as tape:
             loss = agent.loss(unrolls).loss
         applied = optimizer.apply(loss, tape.gradient(loss, variables)).applied
-        agent.after_update(optimizer.num_updates)
+        agent.after_update(optimizer.num_updates, unrolls, applied)
         with tf.control_dependencies([tf.debugging.assert_equal(applied, True)]):
             return tf.identity(loss)
 

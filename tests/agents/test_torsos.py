@@ -96,8 +96,11 @@ def test_pixels_are_scaled_to_1() -> None:
 
 
 def test_every_torso_is_an_option() -> None:
-    field = VtraceConfig.__dataclass_fields__["network"]
-    assert field.metadata["choices"] == ("auto", *torsos.NAMES)
+    for name in ("auto", *torsos.NAMES, "module:factory"):
+        assert VtraceConfig(network=name).network == name
+    for name in ("wide", "module:", ":factory", ""):
+        with pytest.raises(ValueError, match=f"wanted one of auto, {', '.join(torsos.NAMES)}, or"):
+            VtraceConfig(network=name)
 
 
 def test_auto_chooses_by_observation() -> None:
@@ -130,10 +133,15 @@ def test_mlp_takes_every_vector_of_a_nest() -> None:
         ),
         ("deep", ArraySpec((84, 84, 4), "float32"), r"saw float32\[84, 84, 4\]"),
         ("nature", ArraySpec((7,), "float32"), r"saw float32\[7\]; --network=mlp takes vectors"),
-        ("shallow", {"image": IMAGE}, r"wanted observations of one image.*saw image uint8\[84"),
+        ("shallow", VECTORS, r"wanted an image .* saw a float32\[2\], pose/0 float32\[3\], pose/1"),
         ("mlp", IMAGE, r"wanted .* float32\[size\], saw uint8\[84, 84, 4\]"),
-        ("auto", ArraySpec((3,), "int32"), r"saw int32\[3\]"),
-        ("auto", ArraySpec((5, 5), "float32"), r"saw float32\[5, 5\]"),
+        ("mlp", {"a": ArraySpec((3,), "int32"), "image": IMAGE}, r"saw a int32\[3\], image uint8"),
+        ("auto", ArraySpec((84, 84, 3), "float32"), r"saw float32\[84, 84, 3\]"),
+        (
+            "nature",
+            {"image": IMAGE, "deep": ArraySpec((99, 99), "float32")},
+            r"saw float32\[99, 99",
+        ),
         ("mlp", {}, "saw none"),
         ("shallow", ArraySpec((10, 10, 3), "uint8"), "10x10 is too small.*--network=deep"),
         ("wide", IMAGE, "network wide: wanted one of: auto, shallow, nature, deep, mlp"),

@@ -61,7 +61,7 @@ class Counter:
     def initial_priorities(self, step_type: Any, reward: Any, extras: Any) -> Any:
         raise NotImplementedError
 
-    def after_update(self, num_updates: tf.Tensor) -> None:
+    def after_update(self, num_updates: tf.Tensor, unrolls: Any, applied: tf.Tensor) -> None:
         raise NotImplementedError
 
 
