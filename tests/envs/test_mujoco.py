@@ -11,8 +11,9 @@ from seed_rl.specs import ArraySpec
 from seed_rl.types import StepType
 
 
-@pytest.fixture(scope="module")
-def mujoco():
+@pytest.fixture
+def mujoco(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # where its warnings go, to a file
     pytest.importorskip("mujoco", reason="type pip install -e '.[mujoco]'")
     return registry.load("mujoco")
 
