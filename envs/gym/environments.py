@@ -58,7 +58,7 @@ class GymEnvironments:
             raise
         env = self._envs[0]
         self._reader = ObservationReader(
-            env.observation_space, self.specs.observation, self._warn_once
+            env.observation_space, self.specs.observation, self._env_ids, self._warn_once
         )
         self._decode = action_decoder(env.action_space)
         self._split = action_splitter(env.action_space)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import optree
 
-from seed_rl.envs.gym.spaces import leaf_spaces
+from seed_rl.envs.gym.spaces import kind_of, leaf_spaces
 from seed_rl.specs import ArraySpec, Nest, flatten, paths
 
 _logger = logging.getLogger(__name__)
@@ -34,13 +35,16 @@ class ObservationReader:
     names the field.
     """
 
-    def __init__(self, space: Any, spec: Nest, warn_once: WarnOnce) -> None:
+    def __init__(self, space: Any, spec: Nest, env_ids: Sequence[int], warn_once: WarnOnce) -> None:
+        self._env_ids = env_ids
         self._structure = optree.tree_structure(spec)
         self._leaves: list[ArraySpec] = flatten(spec)
         self._spaces = leaf_spaces(space)
         self._paths: list[tuple[Any, ...]] = optree.tree_paths(spec)
         self._fields = [f"observation/{path}".rstrip("/") for path in paths(spec)]
         self._warn_once = warn_once
+        # Networks look these up: elsewhere, bounds are often meant loosely.
+        self._choices = [i for i, part in enumerate(self._spaces) if kind_of(part) != "Box"]
         self._dtypes = [np.dtype(leaf.dtype) for leaf in self._leaves]
         # For each leaf its path, shape, and the dtypes that may be copied without a look.
         self._fast = [
@@ -63,6 +67,16 @@ class ObservationReader:
         ]
 
     def nest(self, columns: list[np.ndarray]) -> Nest:
+        """The observation of all environments. Raises ValueError where choices are out of range."""
+        for leaf in self._choices:
+            column, spec = columns[leaf].reshape(len(self._env_ids), -1), self._leaves[leaf]
+            wrong = (column < spec.minimum) | (column > spec.maximum)
+            if wrong.any():
+                row = int(wrong.any(axis=1).argmax())
+                raise ValueError(
+                    f"environment {self._env_ids[row]}: {self._fields[leaf]}: wanted {spec}, as "
+                    f"observation_space says, saw {column[row, wrong[row].argmax()]}"
+                )
         return optree.tree_unflatten(self._structure, columns)
 
     def read_row(self, who: str, observation: Any, columns: list[np.ndarray], i: int) -> None:

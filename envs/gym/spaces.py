@@ -22,7 +22,7 @@ def environment_specs(observation_space: Any, action_space: Any) -> EnvironmentS
     )
 
 
-def _kind(space: Any) -> str:
+def kind_of(space: Any) -> str:
     for base in type(space).__mro__:
         if base.__name__ in _KINDS:
             return base.__name__
@@ -30,7 +30,7 @@ def _kind(space: Any) -> str:
 
 
 def _observation_spec(space: Any) -> Nest:
-    match _kind(space):
+    match kind_of(space):
         case "Box":
             return _box_spec(space)
         case "Discrete":
@@ -49,7 +49,7 @@ def _observation_spec(space: Any) -> Nest:
 
 
 def _action_spec(space: Any) -> Nest:
-    match _kind(space):
+    match kind_of(space):
         case "Box":
             _require_bounds(space)
             return ArraySpec(space.shape, "float32", -1, 1)
@@ -93,14 +93,14 @@ def _require_bounds(space: Any) -> None:
 
 
 def _numbers_of_choices(space: Any) -> list[int]:
-    if _kind(space) == "MultiBinary":
+    if kind_of(space) == "MultiBinary":
         return [2] * int(np.prod(space.shape))
     return [int(n) for n in np.ravel(space.nvec)]
 
 
 def leaf_spaces(space: Any) -> list[Any]:
     """The spaces of single arrays, in the order in which the spec's leaves are flattened."""
-    match _kind(space):
+    match kind_of(space):
         case "Tuple":
             return [leaf for part in space.spaces for leaf in leaf_spaces(part)]
         case "Dict":
@@ -115,7 +115,7 @@ def action_decoder(space: Any) -> Callable[[Nest], Any]:
     What it returns are new arrays, except that it keeps tuples and dicts. Boxes are mapped from
     [-1, 1] elementwise: exactly to low at -1, to high at 1.
     """
-    match _kind(space):
+    match kind_of(space):
         case "Box":
             return _box_decoder(space)
         case "Discrete":
@@ -152,7 +152,7 @@ def _box_decoder(space: Any) -> Callable[[np.ndarray], np.ndarray]:
 
 def action_splitter(space: Any) -> Callable[[Any], list[Any]]:
     """A function from what `action_decoder` returns to what step() of each environment takes."""
-    match _kind(space):
+    match kind_of(space):
         case "Discrete":
             return lambda batch: batch.tolist()
         case "Tuple":

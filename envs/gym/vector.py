@@ -75,7 +75,7 @@ class VectorEnvironments:
             self.close()
             raise
         self._reader = ObservationReader(
-            self._vector.single_observation_space, self.specs.observation, WarnOnce()
+            self._vector.single_observation_space, self.specs.observation, env_ids, WarnOnce()
         )
         self._decode = action_decoder(self._vector.single_action_space)
         self._step_type = np.full(len(seeds), StepType.TERMINATED, np.uint8)

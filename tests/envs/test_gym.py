@@ -307,6 +307,29 @@ def test_observations_outside_the_space_are_refused_with_both_specs(
     assert seen in str(error.value).split("saw")[1]
 
 
+@pytest.mark.parametrize(
+    ("space", "observation", "seen"),
+    [
+        (spaces.Discrete(4), 4, "int32[] in [0, 3], as observation_space says, saw 4"),
+        (spaces.Discrete(4, start=2), 1, "int32[] in [2, 5], as observation_space says, saw 1"),
+        (
+            spaces.MultiDiscrete([2, 3]),
+            np.array([1, 7]),
+            "int32[2] in [0, 2], as observation_space says, saw 7",
+        ),
+        (FLAGS, np.array([2, 0], np.int8), "uint8[2] in [0, 1], as observation_space says, saw 2"),
+    ],
+)
+def test_choices_that_there_are_not_are_refused(space, observation, seen):
+    """Case 68: a network would look up nothing, or something else."""
+    environments = GymEnvironments(
+        lambda: Counter(observation=observation, space=space), [7, 8], seed=0
+    )
+    with pytest.raises(ValueError) as error:
+        environments.reset()
+    assert str(error.value) == f"environment 7: observation: wanted {seen}"
+
+
 def test_the_error_names_the_field_of_a_nest():
     space = spaces.Dict(eye=spaces.Dict(left=IMAGE))
     observation = {"eye": {"left": np.zeros(5, np.uint8)}}
