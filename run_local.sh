@@ -23,5 +23,6 @@ if [[ -n $asks_help || $num_words -lt 3 || $num_words -gt 4 ]]; then
     PYTHONPATH="$root" exec "$python" -m seed_rl.launcher "$@"
 fi
 
-ensure_venv atari
+# shellcheck disable=SC2046
+ensure_venv $(extras_of "$1")
 exec "$venv_python" -m seed_rl.launcher "$@"

@@ -283,7 +283,9 @@ setup(
     ],
     extras_require={
         "atari": ["ale-py>=0.12"],
+        "mujoco": ["gymnasium[mujoco]>=1.1"],
         "test": [
+            "gym>=0.23",
             "hpack>=4.0",
             "psutil>=5.9",
             "pybind11>=2.13",

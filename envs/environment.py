@@ -10,6 +10,11 @@ import numpy as np
 from seed_rl.specs import EnvironmentSpecs, Nest
 from seed_rl.types import StepType, Transition
 
+# numpy takes long to turn enums into numbers.
+_MID, _TERMINATED, _TRUNCATED = (
+    np.uint8(kind.value) for kind in (StepType.MID, StepType.TERMINATED, StepType.TRUNCATED)
+)
+
 
 class Environments(Protocol):
     """`n` environments stepped together. What they return is never written to again."""
@@ -56,5 +61,4 @@ class Family(Protocol):
 
 def step_types(terminated: np.ndarray, truncated: np.ndarray) -> np.ndarray:
     """Step types `[n]` of steps that are not the first of their episodes, from bools `[n]`."""
-    last = np.where(terminated, StepType.TERMINATED, StepType.TRUNCATED)
-    return np.where(terminated | truncated, last, StepType.MID).astype(np.uint8)
+    return np.where(terminated, _TERMINATED, np.where(truncated, _TRUNCATED, _MID))

@@ -13,6 +13,7 @@ _FAMILIES = {
     "catch": None,
     "dmlab": None,  # says itself what it needs: pip can't install that
     "gym": None,
+    "mujoco": ("mujoco", "seed_rl[mujoco]"),
     "recall": None,
 }
 

@@ -6,7 +6,7 @@ exec </dev/null
 
 # shellcheck source-path=SCRIPTDIR
 source "$(dirname "${BASH_SOURCE[0]}")/venv.sh"
-ensure_venv atari test dev
+ensure_venv atari mujoco test dev
 cd "$root"
 
 "$venv_python" -m ruff check

@@ -139,6 +139,13 @@ tell_of_native() {
     fi
 }
 
+# Prints the extras of setup.py that the environments called $1 need.
+extras_of() {
+    case "$1" in
+        atari | mujoco) echo "$1" ;;
+    esac
+}
+
 ensure_venv() {
     local venv="${SEED_RL_VENV:-$root/.venv}" extras="$*" stamp stamped_state stamped_extras state
     local native native_note="$root/grpc/python/_native_missing.txt" packages
@@ -173,6 +180,7 @@ ensure_venv() {
                 return
             fi
             extras="$stamped_extras$missing"
+            extras="${extras# }"
         fi
     fi
     rm -f "$stamp"
@@ -184,7 +192,7 @@ ensure_venv() {
     fi
     echo "seed_rl: installing into $venv; the first time, this downloads about 1 GB"
     (cd "$root" && "$venv_python" -m pip install --disable-pip-version-check \
-        -e ".[${extras// /,}]") || fail "the installation failed; start again to go on with it"
+        -e ".${extras:+[${extras// /,}]}") || fail "the installation failed; start again to go on with it"
     native="$(native_state)"
     tell_of_native "$native"
     printf '%s\n%s\n%s\n' "$state" "$extras" "$native" >"$stamp"

@@ -24,7 +24,7 @@ def pytest_configure() -> None:
     except ModuleNotFoundError:
         is_installed = False
     if not is_installed:
-        pytest.exit("seed_rl is not installed: type pip install -e '.[atari,test,dev]'", 4)
+        pytest.exit("seed_rl is not installed: type pip install -e '.[atari,mujoco,test,dev]'", 4)
 
 
 @pytest.fixture

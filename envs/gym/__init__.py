@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
 
 from seed_rl.config import option
+from seed_rl.envs.environment import Environments
 from seed_rl.envs.gym.environments import GymEnvironments, specs_of
+from seed_rl.envs.gym.vector import VectorEnvironments, vector_specs_of
 from seed_rl.specs import EnvironmentSpecs
 
 
@@ -21,15 +24,29 @@ class Config:
 
 
 def specs(config: Config) -> EnvironmentSpecs:
+    if _makes_only_vectors(config.game):
+        return vector_specs_of(lambda seeds: gymnasium.make_vec(config.game, len(seeds)))
     return specs_of(lambda: _make_one(config.game))
 
 
-def make(config: Config, env_ids: Sequence[int], seed: int) -> GymEnvironments:
+def make(config: Config, env_ids: Sequence[int], seed: int) -> Environments:
+    if _makes_only_vectors(config.game):
+        return VectorEnvironments(
+            lambda seeds: gymnasium.make_vec(config.game, len(seeds)), False, env_ids, seed
+        )
     return GymEnvironments(lambda: _make_one(config.game), env_ids, seed)
 
 
 def describe(config: Config) -> str:
     return f"gymnasium's {config.game}"
+
+
+def _makes_only_vectors(game: str) -> bool:
+    module, _, name = game.rpartition(":")
+    if module:  # it registers the id
+        importlib.import_module(module)
+    spec = gymnasium.registry.get(name)
+    return spec is not None and spec.entry_point is None
 
 
 def _make_one(game: str) -> Any:

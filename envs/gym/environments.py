@@ -3,31 +3,41 @@
 from __future__ import annotations
 
 import inspect
-import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium
 import numpy as np
-import optree
 
-from seed_rl.envs.gym.spaces import action_decoder, environment_specs, leaf_spaces
+from seed_rl.envs.gym.observations import ObservationReader, WarnOnce
+from seed_rl.envs.gym.spaces import action_decoder, action_splitter, environment_specs
 from seed_rl.envs.seeding import environment_seed
-from seed_rl.specs import ArraySpec, EnvironmentSpecs, Nest, flatten, map_nest, paths, unflatten
-from seed_rl.types import StepType, Transition, is_last
+from seed_rl.specs import EnvironmentSpecs, Nest, map_nest
+from seed_rl.types import StepType, Transition
 
-_logger = logging.getLogger(__name__)
+# Each look-up in an enum would cost as much as a row's reward does.
+_FIRST, _MID, _TERMINATED, _TRUNCATED = (kind.value for kind in StepType)
 
 
 def specs_of(make_env: Callable[[], Any]) -> EnvironmentSpecs:
     """The specs of one environment, which is made and closed for this."""
     env = make_env()
+    try:
+        return _specs_of(env)
+    finally:
+        if hasattr(env, "close"):
+            env.close()
+
+
+def _specs_of(env: Any) -> EnvironmentSpecs:
+    if hasattr(env, "num_envs"):
+        raise ValueError(
+            f"saw the vector environment {env!r}, wanted a single one: let the function take "
+            "num_envs, as in make(num_envs), and make a vector of so many"
+        )
     if not hasattr(env, "observation_space") or not hasattr(env, "action_space"):
         raise ValueError(f"saw {env!r} in place of an environment, wanted a gymnasium.Env")
-    try:
-        return environment_specs(env)
-    finally:
-        env.close()
+    return environment_specs(env.observation_space, env.action_space)
 
 
 class GymEnvironments:
@@ -35,54 +45,55 @@ class GymEnvironments:
 
     def __init__(self, make_env: Callable[[], Any], env_ids: Sequence[int], seed: int) -> None:
         self._env_ids = list(env_ids)
+        self._names = [f"environment {i}" for i in self._env_ids]
         self._seeds: list[int | None] = [environment_seed(seed, i) for i in self._env_ids]
         self._envs: list[Any] = []
-        self._warnings: set[str] = set()
+        self._warn_once = WarnOnce()
         try:
             for _ in self._env_ids:
                 self._envs.append(make_env())
+            self.specs = _specs_of(self._envs[0])
         except BaseException:
             self.close()
             raise
-        self.specs = environment_specs(self._envs[0])
-        self._leaves: list[ArraySpec] = flatten(self.specs.observation)
-        self._spaces = leaf_spaces(self._envs[0].observation_space)
-        self._paths: list[tuple[Any, ...]] = optree.tree_paths(self.specs.observation)
-        self._fields = [f"observation/{path}".rstrip("/") for path in paths(self.specs.observation)]
-        self._decode = action_decoder(self._envs[0].action_space)
-        self._step_type = np.full(len(self._envs), StepType.TERMINATED, np.uint8)
+        env = self._envs[0]
+        self._reader = ObservationReader(
+            env.observation_space, self.specs.observation, self._env_ids, self._warn_once
+        )
+        self._decode = action_decoder(env.action_space)
+        self._split = action_splitter(env.action_space)
+        self._has_ended = [True] * len(self._envs)
 
     def reset(self) -> Transition:
-        self._step_type[:] = StepType.TERMINATED
+        self._has_ended = [True] * len(self._envs)
         return self.step(map_nest(lambda spec: spec.zeros(len(self._envs)), self.specs.action))
 
     def step(self, action: Nest) -> Transition:
-        n = len(self._envs)
         # New arrays each time: the last transition is still its receiver's.
-        columns = [leaf.zeros(n) for leaf in self._leaves]
-        step_type = np.full(n, StepType.FIRST, np.uint8)
-        rewards = np.zeros(n, np.float32)
-        resets = is_last(self._step_type).tolist()
-        for i in range(n):
+        columns = self._reader.columns(len(self._envs))
+        kinds, rewards = [_MID] * len(self._envs), [0.0] * len(self._envs)
+        rows = zip(
+            self._envs, self._split(self._decode(action)), self._has_ended, self._names, strict=True
+        )
+        for i, (env, choice, has_ended, name) in enumerate(rows):
             try:
-                if resets[i]:
-                    result = self._reset_one(i)
-                else:
-                    result = self._envs[i].step(self._decode(action, i))
+                result = self._reset_one(i) if has_ended else env.step(choice)
             except Exception as error:
                 raise RuntimeError(
-                    f"environment {self._env_ids[i]} failed in {'reset' if resets[i] else 'step'}"
-                    f"(): {type(error).__name__}: {error}"
+                    f"{name} failed in {'reset' if has_ended else 'step'}(): "
+                    f"{type(error).__name__}: {error}"
                 ) from error
-            if resets[i]:
+            if has_ended:
                 observation = result[0] if self._has_info(result) else result
+                kinds[i] = _FIRST
             else:
-                observation, rewards[i], step_type[i] = self._read_step(i, result)
-            for leaf, column in enumerate(columns):
-                column[i] = self._read_leaf(i, leaf, observation)
-        self._step_type = step_type
-        observations = unflatten(self.specs.observation, columns)
-        return Transition(step_type.copy(), rewards, rewards.copy(), observations)
+                observation, rewards[i], kinds[i] = self._read_step(name, result)
+            self._reader.read_row(name, observation, columns, i)
+        self._has_ended = [kind >= _TERMINATED for kind in kinds]
+        reward = np.array(rewards, np.float32)
+        return Transition(
+            np.array(kinds, np.uint8), reward, reward.copy(), self._reader.nest(columns)
+        )
 
     def close(self) -> None:
         while self._envs:
@@ -99,7 +110,8 @@ class GymEnvironments:
         if hasattr(env, "seed"):
             env.seed(seed)
             return env.reset()
-        if "seed" in inspect.signature(env.reset).parameters:
+        # Wrappers pass on whatever they are given.
+        if "seed" in inspect.signature(getattr(env, "unwrapped", env).reset).parameters:
             return env.reset(seed=seed)
         self._warn_once(
             "seed",
@@ -115,7 +127,7 @@ class GymEnvironments:
         # A pair may itself be the observation, unless another tuple is inside.
         return not isinstance(self.specs.observation, tuple) or isinstance(result[0], tuple)
 
-    def _read_step(self, i: int, result: Any) -> tuple[Any, float, StepType]:
+    def _read_step(self, name: str, result: Any) -> tuple[Any, float, int]:
         """Observation, reward and step type of what step() returned."""
         if isinstance(result, tuple) and len(result) == 5:
             observation, reward, terminated, truncated, _ = result
@@ -126,72 +138,20 @@ class GymEnvironments:
         else:
             seen = f"{len(result)} values" if isinstance(result, tuple) else type(result).__name__
             raise ValueError(
-                f"environment {self._env_ids[i]}: step() wanted to return (observation, reward, "
-                f"terminated, truncated, info), saw {seen}"
+                f"{name}: step() wanted to return (observation, reward, terminated, truncated, "
+                f"info), saw {seen}"
             )
-        if terminated:
-            step_type = StepType.TERMINATED
-        else:
-            step_type = StepType.TRUNCATED if truncated else StepType.MID
-        return observation, self._read_reward(i, reward), step_type
+        # np.float64 is a float as well.
+        if not isinstance(reward, float):
+            reward = self._read_reward(name, reward)
+        kind = _TERMINATED if terminated else _TRUNCATED if truncated else _MID
+        return observation, reward, kind
 
-    def _read_reward(self, i: int, reward: Any) -> float:
-        numbers = (float, int, np.floating, np.integer)
-        if isinstance(reward, numbers) and not isinstance(reward, bool):
+    def _read_reward(self, name: str, reward: Any) -> float:
+        if isinstance(reward, int | np.floating | np.integer) and not isinstance(reward, bool):
             return float(reward)
         value = np.asarray(reward)
         if value.size != 1 or value.dtype.kind not in "biuf":
-            raise ValueError(
-                f"environment {self._env_ids[i]}: reward: wanted a number, saw {reward!r}"
-            )
+            raise ValueError(f"{name}: reward: wanted a number, saw {reward!r}")
         self._warn_once("reward", f"reward: turning {type(reward).__name__} into a number")
         return float(value.item())
-
-    def _read_leaf(self, i: int, leaf: int, observation: Any) -> Any:
-        """One array of an observation, of the shape and dtype of its spec."""
-        spec, value = self._leaves[leaf], observation
-        try:
-            for key in self._paths[leaf]:
-                value = value[key]
-            if value.__class__ is np.ndarray and value.dtype == spec.dtype:
-                array = value
-            else:
-                array = np.asarray(value)
-        except (KeyError, IndexError, TypeError, ValueError) as error:
-            raise ValueError(
-                f"environment {self._env_ids[i]}: {self._fields[leaf]}: wanted {spec}, "
-                f"saw {observation!r}"
-            ) from error
-        if array.shape == spec.shape:
-            if array.dtype == spec.dtype:
-                return array
-            cast = _cast(array, spec.dtype)
-            if cast is not None:
-                if array.dtype != self._spaces[leaf].dtype:
-                    self._warn_once(
-                        self._fields[leaf],
-                        f"{self._fields[leaf]}: turning {array.dtype} into {spec.dtype}; it is "
-                        "quicker if step() and reset() return what observation_space says",
-                    )
-                return cast
-        seen = f"{array.dtype.name}{list(array.shape)}"
-        if array.size and array.dtype.kind in "biuf":
-            seen += f" from {array.min()} to {array.max()}"
-        raise ValueError(
-            f"environment {self._env_ids[i]}: {self._fields[leaf]}: wanted {spec}, as "
-            f"observation_space says, saw {seen}"
-        )
-
-    def _warn_once(self, subject: str, message: str) -> None:
-        if subject not in self._warnings:
-            self._warnings.add(subject)
-            _logger.warning(message)
-
-
-def _cast(array: np.ndarray, dtype: str) -> np.ndarray | None:
-    """The numbers as `dtype`; None where integers would not keep their values."""
-    if array.dtype.kind not in "biuf":
-        return None
-    with np.errstate(invalid="ignore"):
-        cast = array.astype(dtype)
-    return cast if cast.dtype.kind == "f" or np.array_equal(cast, array) else None

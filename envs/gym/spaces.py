@@ -15,14 +15,14 @@ from seed_rl.specs import ArraySpec, EnvironmentSpecs, Nest
 _KINDS = ("Box", "Discrete", "MultiDiscrete", "MultiBinary", "Tuple", "Dict")
 
 
-def environment_specs(env: Any) -> EnvironmentSpecs:
+def environment_specs(observation_space: Any, action_space: Any) -> EnvironmentSpecs:
+    """The specs of single environments with these spaces. Raises ValueError for others."""
     return EnvironmentSpecs(
-        observation=_observation_spec(env.observation_space),
-        action=_action_spec(env.action_space),
+        observation=_observation_spec(observation_space), action=_action_spec(action_space)
     )
 
 
-def _kind(space: Any) -> str:
+def kind_of(space: Any) -> str:
     for base in type(space).__mro__:
         if base.__name__ in _KINDS:
             return base.__name__
@@ -30,7 +30,7 @@ def _kind(space: Any) -> str:
 
 
 def _observation_spec(space: Any) -> Nest:
-    match _kind(space):
+    match kind_of(space):
         case "Box":
             return _box_spec(space)
         case "Discrete":
@@ -49,9 +49,10 @@ def _observation_spec(space: Any) -> Nest:
 
 
 def _action_spec(space: Any) -> Nest:
-    match _kind(space):
+    match kind_of(space):
         case "Box":
-            return _box_spec(space)
+            _require_bounds(space)
+            return ArraySpec(space.shape, "float32", -1, 1)
         case "Discrete":
             return ArraySpec((), "int32", 0, int(space.n) - 1)
         case "MultiDiscrete" | "MultiBinary":
@@ -73,15 +74,33 @@ def _box_spec(space: Any) -> ArraySpec:
     return ArraySpec(space.shape, dtype, *bounds)
 
 
+def _require_bounds(space: Any) -> None:
+    """Raises ValueError where [-1, 1] can't be mapped to what this space of actions holds."""
+    wanted = "wanted a Box of floats with finite bounds"
+    advice = "give it others with gymnasium.wrappers.TransformAction"
+    if np.dtype(space.dtype).kind != "f":
+        raise ValueError(
+            f"action_space {space} holds {space.dtype}, {wanted}: use Discrete or MultiDiscrete, "
+            f"or {advice}"
+        )
+    # Older gym's boxes end at the largest float where they have no end.
+    largest = np.finfo(space.dtype).max
+    if not (np.all(np.abs(space.low) < largest) and np.all(np.abs(space.high) < largest)):
+        raise ValueError(
+            f"action_space {space} has no bounds, {wanted}: leave out "
+            f"gymnasium.wrappers.ClipAction, which takes them away, or {advice}"
+        )
+
+
 def _numbers_of_choices(space: Any) -> list[int]:
-    if _kind(space) == "MultiBinary":
+    if kind_of(space) == "MultiBinary":
         return [2] * int(np.prod(space.shape))
     return [int(n) for n in np.ravel(space.nvec)]
 
 
 def leaf_spaces(space: Any) -> list[Any]:
     """The spaces of single arrays, in the order in which the spec's leaves are flattened."""
-    match _kind(space):
+    match kind_of(space):
         case "Tuple":
             return [leaf for part in space.spaces for leaf in leaf_spaces(part)]
         case "Dict":
@@ -90,27 +109,62 @@ def leaf_spaces(space: Any) -> list[Any]:
             return [space]
 
 
-def action_decoder(space: Any) -> Callable[[Nest, int], Any]:
-    """A function from actions with leaves `[n, ...]` and i to what the i-th step() takes."""
-    match _kind(space):
+def action_decoder(space: Any) -> Callable[[Nest], Any]:
+    """A function from actions, leaves `[n, ...]`, to what step() of n environments in one takes.
+
+    What it returns are new arrays, except that it keeps tuples and dicts. Boxes are mapped from
+    [-1, 1] elementwise: exactly to low at -1, to high at 1.
+    """
+    match kind_of(space):
         case "Box":
-            return lambda action, i: np.array(action[i], space.dtype)
+            return _box_decoder(space)
         case "Discrete":
-            start = int(getattr(space, "start", 0))
-            return lambda action, i: int(action[i]) + start
+            start, dtype = int(getattr(space, "start", 0)), getattr(space, "dtype", np.int64)
+            return lambda action: action.astype(dtype) + start
         case "MultiDiscrete" | "MultiBinary":
             start = getattr(space, "start", 0)
-
-            def decode(action: Nest, i: int) -> np.ndarray:
-                choices = np.reshape([choice[i] for choice in action], space.shape)
-                return (choices + start).astype(space.dtype)
-
-            return decode
+            return lambda action: (
+                np.stack(action, axis=-1).reshape(-1, *space.shape) + start
+            ).astype(space.dtype)
         case "Tuple":
             parts = [action_decoder(part) for part in space.spaces]
-            return lambda action, i: tuple(
-                part(choice, i) for part, choice in zip(parts, action, strict=True)
+            return lambda action: tuple(
+                part(choice) for part, choice in zip(parts, action, strict=True)
             )
         case _:
             by_key = {key: action_decoder(part) for key, part in space.spaces.items()}
-            return lambda action, i: {key: part(action[key], i) for key, part in by_key.items()}
+            return lambda action: {key: part(action[key]) for key, part in by_key.items()}
+
+
+def _box_decoder(space: Any) -> Callable[[np.ndarray], np.ndarray]:
+    low, high = np.asarray(space.low, np.float64), np.asarray(space.high, np.float64)
+    if np.all(low == -1) and np.all(high == 1):
+        return lambda action: action.astype(space.dtype)
+
+    def decode(action: np.ndarray) -> np.ndarray:
+        share = (action.astype(np.float64) + 1) / 2
+        # Not low + share * (high - low), which is off by a rounding at 1.
+        value = low * (1 - share) + high * share
+        return np.minimum(np.maximum(value, low), high).astype(space.dtype)
+
+    return decode
+
+
+def action_splitter(space: Any) -> Callable[[Any], list[Any]]:
+    """A function from what `action_decoder` returns to what step() of each environment takes."""
+    match kind_of(space):
+        case "Discrete":
+            return lambda batch: batch.tolist()
+        case "Tuple":
+            parts = [action_splitter(part) for part in space.spaces]
+            return lambda batch: list(
+                zip(*(part(each) for part, each in zip(parts, batch, strict=True)), strict=True)
+            )
+        case "Dict":
+            by_key = {key: action_splitter(part) for key, part in space.spaces.items()}
+            return lambda batch: [
+                dict(zip(by_key, row, strict=True))
+                for row in zip(*(part(batch[key]) for key, part in by_key.items()), strict=True)
+            ]
+        case _:
+            return list

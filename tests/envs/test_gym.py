@@ -103,6 +103,49 @@ def test_both_apis_end_and_reset_alike(make, end):
         assert np.array_equal(row.reward, row.raw_reward)
 
 
+def test_the_real_gym_plays_as_gymnasium_does():
+    """Cases 63, 93 and 97: by its version five or four values a step, reset(seed=...) or seed()."""
+    gym_package = pytest.importorskip("gym", reason="type pip install gym")
+
+    def make_with(package):
+        return lambda: package.make("CartPole-v1", max_episode_steps=15, disable_env_checker=True)
+
+    old = GymEnvironments(make_with(gym_package), range(3), seed=5)
+    new = GymEnvironments(make_with(gymnasium), range(3), seed=5)
+    rows, kinds = (old.reset(), new.reset()), []
+    for t in range(150):
+        for leaf, other in zip(*rows, strict=True):
+            np.testing.assert_allclose(leaf, other, atol=1e-6)
+        kinds.append(rows[0].step_type)
+        action = np.array([t // 2 % 2, t % 2, 1], np.int32)
+        rows = old.step(action), new.step(action)
+    assert np.bincount(np.ravel(kinds), minlength=4).min() > 4
+    old.close()
+    new.close()
+
+
+def test_wrappers_of_older_environments_pass_on_seeds():
+    """Case 63: as in gym 0.26, whose wrappers take any keywords."""
+
+    class Wrapper:
+        def __init__(self):
+            self.unwrapped = self.env = Counter()
+            self.observation_space = self.env.observation_space
+            self.action_space = self.env.action_space
+            self.seeds = []
+
+        def reset(self, **kwargs):
+            self.seeds.append(kwargs)
+            return self.env.reset(**kwargs)
+
+    made = []
+    environments = GymEnvironments(lambda: made.append(Wrapper()) or made[-1], range(2), 5)
+    environments.reset()
+    environments.reset()
+    assert [env.seeds[1] for env in made] == [{}, {}]
+    assert made[0].seeds[0]["seed"] != made[1].seeds[0]["seed"]
+
+
 def test_an_environment_both_terminated_and_truncated_is_terminated():
     class Both(Counter):
         def step(self, action):
@@ -262,6 +305,29 @@ def test_observations_outside_the_space_are_refused_with_both_specs(
         environments.reset()
     assert f"wanted {wanted}" in str(error.value)
     assert seen in str(error.value).split("saw")[1]
+
+
+@pytest.mark.parametrize(
+    ("space", "observation", "seen"),
+    [
+        (spaces.Discrete(4), 4, "int32[] in [0, 3], as observation_space says, saw 4"),
+        (spaces.Discrete(4, start=2), 1, "int32[] in [2, 5], as observation_space says, saw 1"),
+        (
+            spaces.MultiDiscrete([2, 3]),
+            np.array([1, 7]),
+            "int32[2] in [0, 2], as observation_space says, saw 7",
+        ),
+        (FLAGS, np.array([2, 0], np.int8), "uint8[2] in [0, 1], as observation_space says, saw 2"),
+    ],
+)
+def test_choices_that_there_are_not_are_refused(space, observation, seen):
+    """Case 68: a network would look up nothing, or something else."""
+    environments = GymEnvironments(
+        lambda: Counter(observation=observation, space=space), [7, 8], seed=0
+    )
+    with pytest.raises(ValueError) as error:
+        environments.reset()
+    assert str(error.value) == f"environment 7: observation: wanted {seen}"
 
 
 def test_the_error_names_the_field_of_a_nest():

@@ -2,17 +2,19 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
+from gymnasium.vector.utils import batch_space, iterate
 
-from seed_rl.envs.gym.spaces import action_decoder, environment_specs, leaf_spaces
+from seed_rl.envs.gym.spaces import (
+    action_decoder,
+    action_splitter,
+    environment_specs,
+    leaf_spaces,
+)
 from seed_rl.specs import ArraySpec, flatten, map_nest
 
 
 def specs_of(observation=None, action=None):
-    class Env:
-        observation_space = observation or spaces.Discrete(2)
-        action_space = action or spaces.Discrete(2)
-
-    return environment_specs(Env())
+    return environment_specs(observation or spaces.Discrete(2), action or spaces.Discrete(2))
 
 
 @pytest.mark.parametrize(
@@ -58,10 +60,13 @@ def test_observation_specs(space, spec):
             tuple(ArraySpec((), "int32", 0, n) for n in (1, 2, 3, 4)),
         ),
         (spaces.MultiBinary(2), (ArraySpec((), "int32", 0, 1),) * 2),
-        (spaces.Box(-2, 2, (3,), np.float64), ArraySpec((3,), "float32", -2, 2)),
+        (spaces.Box(-2, 2, (3,), np.float64), ArraySpec((3,), "float32", -1, 1)),
+        (spaces.Box(0, 0.1, (2, 2), np.float16), ArraySpec((2, 2), "float32", -1, 1)),
+        (spaces.Box(np.float32([0, -7]), np.float32([1, 0])), ArraySpec((2,), "float32", -1, 1)),
+        (spaces.Box(3, 4, ()), ArraySpec((), "float32", -1, 1)),
         (
             spaces.Tuple([spaces.Discrete(2), spaces.Box(0, 1, (2,))]),
-            (ArraySpec((), "int32", 0, 1), ArraySpec((2,), "float32", 0, 1)),
+            (ArraySpec((), "int32", 0, 1), ArraySpec((2,), "float32", -1, 1)),
         ),
         (
             spaces.Dict(move=spaces.Discrete(3), jump=spaces.MultiBinary(1)),
@@ -71,32 +76,111 @@ def test_observation_specs(space, spec):
 )
 def test_action_specs_and_what_the_environment_gets(space, spec):
     assert specs_of(action=space).action == spec
-    decode = action_decoder(space)
+    decode, split = action_decoder(space), action_splitter(space)
     rng = np.random.default_rng(0)
     for _ in range(20):
         action = map_nest(
             lambda leaf: (
-                rng.uniform(leaf.minimum, leaf.maximum + 1, (4, *leaf.shape)).astype(leaf.dtype)
+                rng.integers(0, leaf.maximum + 1, (4, *leaf.shape), np.int32)
                 if leaf.dtype == "int32"
-                else rng.uniform(leaf.minimum, leaf.maximum, (4, *leaf.shape)).astype(leaf.dtype)
+                else rng.uniform(-1, 1, (4, *leaf.shape)).astype(np.float32)
             ),
             spec,
         )
-        for i in range(4):
-            assert space.contains(decode(action, i)), decode(action, i)
+        batch = decode(action)
+        assert batch_space(space, 4).contains(batch), batch
+        rows = split(batch)
+        assert len(rows) == 4
+        for row in rows:
+            assert space.contains(row), row
+        # The i-th row of the batch is what the i-th environment gets.
+        for row, other in zip(rows, iterate(batch_space(space, 4), batch), strict=True):
+            assert all(map(np.array_equal, flatten(row), flatten(other)))
 
 
 def test_decoding_adds_the_start_and_keeps_the_order():
-    assert action_decoder(spaces.Discrete(5, start=2))(np.array([0, 3]), 1) == 5
+    assert action_decoder(spaces.Discrete(5, start=2))(np.array([0, 3])).tolist() == [2, 5]
     columns = tuple(np.array([0, value], np.int32) for value in (1, 2, 3, 4))
-    decoded = action_decoder(spaces.MultiDiscrete([[2, 3], [4, 5]]))(columns, 1)
-    assert decoded.tolist() == [[1, 2], [3, 4]]
+    decoded = action_decoder(spaces.MultiDiscrete([[2, 3], [4, 5]]))(columns)
+    assert decoded.tolist() == [[[0, 0], [0, 0]], [[1, 2], [3, 4]]]
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_boxes_of_actions_end_exactly_at_their_bounds(dtype):
+    """Case 103's other end: -1 is low and 1 is high to the last bit, and all else is between."""
+    rng = np.random.default_rng(0)
+    bounds = np.sort(rng.normal(size=(2, 1000)) * 10.0 ** rng.integers(-3, 4, 1000), axis=0)
+    low, high = bounds.astype(dtype)
+    space = spaces.Box(low, high, dtype=dtype)
+    ends = np.repeat(np.float32([[-1], [1], [0]]), 1000, axis=1)
+    decoded = action_decoder(space)(ends)
+    assert decoded.dtype == dtype
+    assert np.array_equal(decoded[:2], [low, high])
+    np.testing.assert_allclose(decoded[2], (low.astype(float) + high) / 2, rtol=2e-3, atol=1e-3)
+    inside = rng.uniform(-1, 1, (100, 1000)).astype(np.float32)
+    inside[0] = np.nextafter(np.float32(1), np.float32(0))
+    for row in action_decoder(space)(inside):
+        assert space.contains(row)
+
+
+def test_boxes_of_actions_are_mapped_elementwise():
+    space = spaces.Box(np.float32([-2, 0, 5]), np.float32([2, 10, 5]))
+    action = np.float32([[-0.5, -0.5, -0.5], [0.25, 0.25, 0.25]])
+    assert action_decoder(space)(action).tolist() == [[-1, 2.5, 5], [0.5, 6.25, 5]]
+
+
+NO_BOUNDS = spaces.Box(-np.inf, np.inf, (2,), np.float32)
+HALF_BOUND = spaces.Box(np.float32([0, 0]), np.float32([1, np.inf]))
+OLD_NO_BOUNDS = spaces.Box(-1, np.finfo(np.float32).max, (2,), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("space", "words"),
+    [
+        (NO_BOUNDS, "has no bounds, wanted a Box of floats with finite bounds: leave out"),
+        (HALF_BOUND, "has no bounds, wanted a Box of floats with finite bounds: leave out"),
+        (OLD_NO_BOUNDS, "has no bounds, wanted a Box of floats with finite bounds: leave out"),
+        (spaces.Box(0, 9, (2,), np.int64), "holds int64, wanted a Box of floats with finite"),
+        (spaces.Box(0, 255, (2,), np.uint8), "holds uint8, wanted a Box of floats with finite"),
+    ],
+)
+def test_boxes_of_actions_that_cannot_be_mapped_are_refused(space, words):
+    for action in (space, spaces.Tuple([spaces.Discrete(2), space])):
+        with pytest.raises(ValueError) as error:
+            specs_of(action=action)
+        assert str(error.value).startswith(f"action_space {space} {words}")
+        assert "gymnasium.wrappers.TransformAction" in str(error.value)
+    specs_of(observation=space)  # as observations they are welcome
+
+
+def test_what_the_refusal_advises_works():
+    wrapped = gymnasium.wrappers.TransformAction(
+        gymnasium.wrappers.ClipAction(gymnasium.make("Pendulum-v1")),
+        lambda action: action,
+        spaces.Box(-2, 2, (1,)),
+    )
+    with pytest.raises(ValueError, match=r"leave out gymnasium\.wrappers\.ClipAction"):
+        specs_of(action=wrapped.env.action_space)
+    assert specs_of(action=wrapped.action_space).action == ArraySpec((1,), "float32", -1, 1)
 
 
 def test_the_environment_may_write_to_its_action():
-    actions = np.zeros((2, 3), np.float32)
-    action_decoder(spaces.Box(-1, 1, (3,)))(actions, 0)[:] = 1
-    assert not actions.any()
+    for space, zeros in (
+        (spaces.Box(-1, 1, (3,)), np.zeros((2, 3), np.float32)),
+        (spaces.Discrete(3), np.zeros(2, np.int64)),
+    ):
+        action_decoder(space)(zeros)[:] = 1
+        assert not zeros.any()
+
+
+def test_masks_of_actions_are_observed_as_they_are():
+    space = spaces.Dict(
+        action_mask=spaces.Box(0, 1, (4,), np.int8), observation=spaces.Box(0, 9, (2,), np.float32)
+    )
+    assert specs_of(observation=space).observation == {
+        "action_mask": ArraySpec((4,), "int8", 0, 1),
+        "observation": ArraySpec((2,), "float32", 0, 9),
+    }
 
 
 def test_older_gym_spaces_are_told_by_their_names():
@@ -114,7 +198,7 @@ def test_older_gym_spaces_are_told_by_their_names():
         "x": ArraySpec((2,), "float32", 0, 1),
         "n": ArraySpec((), "int32", 0, 2),
     }
-    assert action_decoder(Discrete(n=4))(np.array([3]), 0) == 3
+    assert action_splitter(Discrete(n=4))(action_decoder(Discrete(n=4))(np.array([3]))) == [3]
 
 
 @pytest.mark.parametrize("space", [spaces.Text(5), spaces.Sequence(spaces.Discrete(2))])

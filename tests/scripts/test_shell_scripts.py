@@ -98,6 +98,7 @@ def test_first_start_and_next(
     assert first.returncode == 0, first.stdout
     assert "seed_rl: installing into" in first.stdout
     assert "[launcher] to watch: tensorboard --logdir 'a log dir'" in first.stdout
+    assert (offline_venv / "seed_rl.stamp").read_text().splitlines()[1] == ""  # no extras
     logdir = commands.parent / "a log dir"
     assert list((logdir / "checkpoints").iterdir())
     assert {log.name for log in (logdir / "logs").iterdir()} == {
@@ -117,10 +118,14 @@ def test_installs_again_only_when_needed(
     commands: pathlib.Path, checkout: pathlib.Path, offline_venv: pathlib.Path
 ) -> None:
     add_python(commands)
+    assert "installing" in ensure(commands, checkout, offline_venv)
+    assert ensure(commands, checkout, offline_venv) == "made\n"
     assert "installing" in ensure(commands, checkout, offline_venv, "atari")
-    assert ensure(commands, checkout, offline_venv, "atari") == "made\n"
-    assert "installing" in ensure(commands, checkout, offline_venv, "atari", "test", "dev")
-    # Neither command undoes the other's extras.
+    assert "installing" in ensure(commands, checkout, offline_venv, "mujoco", "test", "dev")
+    # No command undoes another's extras.
+    stamp = (offline_venv / "seed_rl.stamp").read_text().splitlines()
+    assert stamp[1] == "atari mujoco test dev"
+    assert ensure(commands, checkout, offline_venv) == "made\n"
     assert ensure(commands, checkout, offline_venv, "atari") == "made\n"
     assert ensure(commands, checkout, offline_venv, "atari", "test", "dev") == "made\n"
 
@@ -130,6 +135,16 @@ def test_installs_again_only_when_needed(
 
     moved = checkout.rename(checkout.with_name("moved"))
     assert "installing" in ensure(commands, moved, offline_venv, "atari")
+
+
+@pytest.mark.parametrize(
+    ("family", "extras"),
+    [("atari", "atari\n"), ("mujoco", "mujoco\n"), ("gym", ""), ("catch", ""), ("my_env:Env", "")],
+)
+def test_extras_are_those_of_the_family(commands: pathlib.Path, family: str, extras: str) -> None:
+    script = 'set -euo pipefail; source "$0"; extras_of "$1"'
+    result = run(commands, "bash", "-c", script, ROOT / "scripts/venv.sh", family)
+    assert (result.returncode, result.stdout) == (0, extras)
 
 
 @pytest.mark.usefixtures("offline_pip")

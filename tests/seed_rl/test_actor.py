@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import re
 import subprocess
 import sys
@@ -65,6 +66,26 @@ class Failing(Counter):
         if self.steps == 2:
             raise OSError("the emulator is gone")
         return super().step(action)
+"""
+WANTED = "wanted uint8[2] in [0, 255], as observation_space says"
+# Does what FAULT says, which only the process at fault is told.
+FAULTY = """
+class Faulty(Counter):
+    def step(self, action):
+        observation, reward, *ends = super().step(action)
+        if self.steps == 2:
+            match os.environ.get("FAULT"):
+                case "shape":
+                    observation = observation[:1]
+                case "dtype":
+                    observation = np.array([0.5, 1])
+                case "nan":
+                    reward = np.nan
+                case "crash":
+                    os.abort()
+                case "hang":
+                    __import__("time").sleep(600)
+        return observation, reward, *ends
 """
 SEEDED = """
 class Seeded(gymnasium.Env):
@@ -179,7 +200,7 @@ def _module(tmp_path, monkeypatch):
     monkeypatch.setattr(actor_module, "_FIRST_DELAY_SECS", 0.05)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))  # of processes
-    (tmp_path / "counter_env.py").write_text(ENVIRONMENT + FORKING + FAILING + SEEDED)
+    (tmp_path / "counter_env.py").write_text(ENVIRONMENT + FORKING + FAILING + FAULTY + SEEDED)
     yield
     sys.modules.pop("counter_env", None)
 
@@ -201,10 +222,16 @@ def make_learner():
 def start_process():
     processes = []
 
-    def start(*flags):
+    def start(*flags, **environment):
         command = [sys.executable, "-m", "seed_rl", "--run_mode=actor", *flags]
         processes.append(
-            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            subprocess.Popen(
+                command,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                env={**os.environ, **environment},
+            )
         )
         return processes[-1]
 
@@ -348,6 +375,46 @@ def test_what_an_environment_raises_ends_the_actor(make_learner, start_process, 
         assert time.monotonic() < until
         time.sleep(0.01)
     assert len(learner.server.missing_env_ids()) == 4
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("shape", f"environment 2: observation: {WANTED}, saw uint8[1] from 2 to 2"),
+        ("dtype", f"environment 2: observation: {WANTED}, saw float64[2] from 0.5 to 1.0"),
+        ("nan", "environment 2: reward holds nan, wanted finite numbers"),
+        ("crash", "Fatal Python error: Aborted"),
+        ("hang", ""),
+    ],
+)
+def test_a_faulty_environment_ends_its_own_actor_only(
+    make_learner, start_process, caplog, monkeypatch, fault, words
+):
+    """Cases 25, 61, 68 and 73: id, field, value seen and wanted; the other actor goes on."""
+    monkeypatch.setattr("seed_rl.grpc.admission.WARN_OF_SILENCE_SECS", 1.0)
+    caplog.set_level(logging.INFO)
+    learner = make_learner(environment="counter_env:Faulty")
+    good = Actor(learner)
+    bad = start_process(
+        f"--server_address={learner.address}", "--task=1", FAULT=fault, PYTHONFAULTHANDLER="1"
+    )
+    until = time.monotonic() + 40
+    if fault == "hang":
+        told = r"environments 2\.\.3 has sent nothing for . s; the others go on"
+    else:
+        _, errors = bad.communicate(timeout=40)
+        assert bad.returncode not in (0, None)
+        assert words in errors
+        told = (
+            r"lost actor .* environments 2\.\.3|environments 2\.\.3 left|environments 2\.\.3: env"
+        )
+    while not re.search(told, caplog.text):
+        assert time.monotonic() < until, caplog.text
+        time.sleep(0.01)
+    learner.wait_for_rows(len(learner.rows) + 100)
+    assert {row[0] for row in learner.rows[-50:]} == {0, 1}
+    learner.close(finished=True)
+    good.result()
 
 
 def test_a_second_actor_with_the_same_task_gives_up(make_learner, monkeypatch, caplog):
