@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from seed_rl import specs
-from seed_rl.agents.networks import torsos
+from seed_rl.agents.networks import bits, torsos
 from seed_rl.agents.networks.config import NetworkConfig
 from seed_rl.agents.networks.lstm import Lstm
 from seed_rl.specs import EnvironmentSpecs, Nest
@@ -27,7 +28,10 @@ class Body(tf.Module):
     ) -> None:
         super().__init__(name="body")
         self._num_choices = tuple(leaf.num_choices for leaf in specs.flatten(environment.action))
-        self._torso = torsos.make(config.network, environment.observation, rng, config.precision)
+        # Not the specs themselves: tf.Module would wrap their dicts.
+        self._unpack = functools.partial(bits.unpack_all, environment.observation)
+        unpacked = bits.unpacked_spec(environment.observation)
+        self._torso = torsos.make(config.network, unpacked, rng, config.precision)
         self._input_size = self._torso.output_size + sum(self._num_choices) + 1
         size = config.lstm_size
         self._lstm = Lstm(self._input_size, size, rng) if size else None
@@ -58,7 +62,7 @@ class Body(tf.Module):
         parts.append(tf.clip_by_value(inputs.reward, -1.0, 1.0)[:, tf.newaxis])
         not_first = tf.cast(inputs.step_type != StepType.FIRST.value, tf.float32)
         last = tf.concat(parts, axis=-1) * not_first[:, tf.newaxis]
-        return tf.concat([self._torso(inputs.observation), last], axis=-1)
+        return tf.concat([self._torso(self._unpack(inputs.observation)), last], axis=-1)
 
 
 def _merge_time_and_batch(x: Any) -> tf.Tensor:
