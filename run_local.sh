@@ -24,4 +24,7 @@ if [[ -n $asks_help || $num_words -lt 3 || $num_words -gt 4 ]]; then
 fi
 
 ensure_venv atari
+if [[ $1 == football ]]; then
+    PYTHON="$venv_python" "$root/scripts/install_football.sh"
+fi
 exec "$venv_python" -m seed_rl.launcher "$@"
