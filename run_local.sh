@@ -25,4 +25,7 @@ fi
 
 # shellcheck disable=SC2046
 ensure_venv $(extras_of "$1")
+if [[ $1 == football ]]; then
+    PYTHON="$venv_python" "$root/scripts/install_football.sh"
+fi
 exec "$venv_python" -m seed_rl.launcher "$@"

@@ -23,18 +23,36 @@ class ArraySpec:
     """Shape and dtype of one array, without its leading time or batch dimensions.
 
     An array of integers with both bounds set and minimum 0 is a choice among `maximum + 1`.
+
+    Where `bits` is set, the array is uint8 `[ceil(prod(bits) / 8)]` and packs an array of two
+    values, eight to a byte, the first in the highest bit (`np.packbits`). So it travels and is
+    kept; networks unpack it, and see uint8 of shape `bits` with 255 for each 1.
     """
 
     shape: tuple[int, ...]
     dtype: str
     minimum: float | None = None
     maximum: float | None = None
+    bits: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", tuple(int(size) for size in self.shape))
         object.__setattr__(self, "dtype", np.dtype(self.dtype).name)
         if min(self.shape, default=0) < 0:
             raise ValueError(f"shape {list(self.shape)}: wanted sizes of at least 0")
+        if self.bits is not None:
+            object.__setattr__(self, "bits", tuple(int(size) for size in self.bits))
+            self._check_bits(self.bits)
+
+    def _check_bits(self, bits: tuple[int, ...]) -> None:
+        if min(bits, default=0) < 0:
+            raise ValueError(f"bits {list(bits)}: wanted sizes of at least 0")
+        shape = (-(-math.prod(bits) // 8),)
+        if (self.dtype, self.shape) != ("uint8", shape):
+            raise ValueError(
+                f"bits {list(bits)}: wanted to be packed in uint8{list(shape)}, "
+                f"saw {self.dtype}{list(self.shape)}"
+            )
 
     @property
     def num_bytes(self) -> int:
@@ -52,6 +70,8 @@ class ArraySpec:
 
     def __str__(self) -> str:
         text = f"{self.dtype}{list(self.shape)}"
+        if self.bits is not None:
+            text += f" of bits{list(self.bits)}"
         if self.minimum is None or self.maximum is None:
             return text
         return f"{text} in [{self.minimum:g}, {self.maximum:g}]"
@@ -74,6 +94,11 @@ def is_choice(nest: Nest) -> bool:
         and nest.minimum == 0
         and nest.maximum is not None
     )
+
+
+def packed_bits(shape: tuple[int, ...]) -> ArraySpec:
+    """The spec of an array of this shape that has two values, packed as `ArraySpec.bits` tells."""
+    return ArraySpec((-(-math.prod(shape) // 8),), "uint8", bits=shape)
 
 
 def flatten(nest: Nest) -> list[Any]:
@@ -113,8 +138,9 @@ def to_json(nest: Nest) -> Any:
     """The nest of ArraySpecs as plain JSON values."""
     if isinstance(nest, ArraySpec):
         fields = {"shape": list(nest.shape), "dtype": nest.dtype}
-        bounds = {"minimum": nest.minimum, "maximum": nest.maximum}
-        return {"array": fields | {k: v for k, v in bounds.items() if v is not None}}
+        bits = None if nest.bits is None else list(nest.bits)
+        others = {"minimum": nest.minimum, "maximum": nest.maximum, "bits": bits}
+        return {"array": fields | {k: v for k, v in others.items() if v is not None}}
     if isinstance(nest, dict):
         return {"dict": {key: to_json(nest[key]) for key in sorted(nest)}}
     if isinstance(nest, tuple):
@@ -126,8 +152,8 @@ def from_json(value: Any) -> Nest:
     """The inverse of `to_json`. Raises ValueError on anything that it does not write."""
     if isinstance(value, dict) and len(value) == 1:
         match value:
-            case {"array": {"shape": list(shape), "dtype": str(dtype), **bounds}}:
-                return _spec_from_json(shape, dtype, bounds)
+            case {"array": {"shape": list(shape), "dtype": str(dtype), **others}}:
+                return _spec_from_json(shape, dtype, others.pop("bits", None), others)
             case {"dict": dict(parts)}:
                 return {key: from_json(part) for key, part in parts.items()}
             case {"tuple": list(parts)}:
@@ -135,9 +161,12 @@ def from_json(value: Any) -> Nest:
     raise ValueError(f"wanted 'array', 'dict' or 'tuple', saw {value!r}")
 
 
-def _spec_from_json(shape: list[Any], dtype: str, bounds: dict[Any, Any]) -> ArraySpec:
-    if not all(type(size) is int for size in shape):
-        raise ValueError(f"wanted sizes as integers, saw {shape}")
+def _spec_from_json(shape: list[Any], dtype: str, bits: Any, bounds: dict[Any, Any]) -> ArraySpec:
+    for sizes in (shape, bits):
+        if sizes is not None and not (
+            isinstance(sizes, list) and all(type(size) is int for size in sizes)
+        ):
+            raise ValueError(f"wanted sizes as integers, saw {sizes}")
     if not (bounds.keys() <= {"minimum", "maximum"}) or not all(
         type(bound) in (int, float) for bound in bounds.values()
     ):
@@ -151,4 +180,4 @@ def _spec_from_json(shape: list[Any], dtype: str, bounds: dict[Any, Any]) -> Arr
         kind = "unknown"
     if kind not in "biuf":
         raise ValueError(f"wanted a dtype of bools, integers or floats, saw {dtype!r}")
-    return ArraySpec(tuple(shape), dtype, **bounds)
+    return ArraySpec(tuple(shape), dtype, bits=None if bits is None else tuple(bits), **bounds)

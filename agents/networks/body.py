@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from seed_rl import specs
-from seed_rl.agents.networks import action_mask, torsos
+from seed_rl.agents.networks import action_mask, bits, torsos
 from seed_rl.agents.networks.config import NetworkConfig
 from seed_rl.agents.networks.lstm import Lstm
 from seed_rl.agents.networks.normalization import Normalizer
@@ -33,7 +34,10 @@ class Body(tf.Module):
         super().__init__(name="body")
         action_mask.require_fit(environment)
         self._actions = tuple(specs.flatten(environment.action))
-        seen = self._see(environment.observation)
+        # Not the specs themselves: tf.Module would wrap their dicts.
+        packed = action_mask.without(environment.observation)
+        self._unpack = functools.partial(bits.unpack_all, packed)
+        seen = bits.unpacked_spec(packed)
         self._normalizer = Normalizer(seen, config.normalize_observations)
         self._torso = torsos.make(
             config.network, self._normalizer.spec(seen), rng, config.precision
@@ -68,12 +72,12 @@ class Body(tf.Module):
 
         Only where `applied`, a bool, holds.
         """
-        observation = specs.map_nest(_merge_time_and_batch, self._see(inputs.observation))
-        self._normalizer.update(observation, applied)
+        observation = specs.map_nest(_merge_time_and_batch, inputs.observation)
+        self._normalizer.update(self._see(observation), applied)
 
     def _see(self, observation: Nest) -> Nest:
-        """What there is to see in an observation, or its spec."""
-        return action_mask.without(observation)
+        """What there is to see in observations `[N, ...]`."""
+        return self._unpack(action_mask.without(observation))
 
     def _embed(self, inputs: StepInputs) -> tf.Tensor:
         parts = list(map(_encode, specs.flatten(inputs.prev_action), self._actions))

@@ -157,7 +157,10 @@ def step_layout(observation_spec: Nest) -> Layout:
     names = [
         f"observation/{path}" if path else "observation" for path in specs.paths(observation_spec)
     ]
-    leaves = [ArraySpec(leaf.shape, leaf.dtype) for leaf in specs.flatten(observation_spec)]
+    leaves = [
+        ArraySpec(leaf.shape, leaf.dtype, bits=leaf.bits)
+        for leaf in specs.flatten(observation_spec)
+    ]
     return Layout(
         (
             ("env_id", ArraySpec((), "int32")),

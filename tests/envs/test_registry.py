@@ -37,7 +37,7 @@ def test_every_family_plays(name):
 @pytest.mark.parametrize("name", ["atary", "", "atari:", ":Pong"])
 def test_unknown_families_are_refused_with_the_known_ones(name):
     with pytest.raises(
-        ValueError, match=r"atari, catch, dmlab, gym, mujoco, recall, or 'module:factory'"
+        ValueError, match=r"atari, catch, dmlab, football, gym, mujoco, recall, or 'module:factory'"
     ) as error:
         registry.load(name)
     assert f"--environment={name} " in str(error.value)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from seed_rl.grpc.codec import Layout, RowCheck, action_layout, step_layout
-from seed_rl.specs import ArraySpec
+from seed_rl.specs import ArraySpec, packed_bits
 from seed_rl.types import StepType
 
 OBSERVATION = {
@@ -42,6 +42,16 @@ def test_step_layout_lists_leaves_in_flatten_order():
     assert step_layout(ArraySpec((5,), "int16")).fields[-1] == (
         "observation",
         ArraySpec((5,), "int16"),
+    )
+
+
+def test_how_bits_are_packed_is_part_of_the_layout():
+    packed, other = step_layout(packed_bits((3, 5))), step_layout(packed_bits((5, 3)))
+    assert packed.row_bytes == other.row_bytes == 13 + 2
+    assert Layout.from_json(packed.to_json()) == packed
+    assert packed.hash != other.hash
+    assert other.difference(packed) == (
+        "saw observation uint8[2] of bits[5, 3], wanted observation uint8[2] of bits[3, 5]"
     )
 
 

@@ -298,6 +298,63 @@ def test_root_installs_what_is_missing(commands: pathlib.Path, checkout: pathlib
     assert result.stdout.endswith("found python3\n")
 
 
+def install_football(
+    commands: pathlib.Path, python: str, script: pathlib.Path = ROOT / "scripts/install_football.sh"
+) -> subprocess.CompletedProcess[str]:
+    """With a Python that does these lines of sh."""
+    add_command(commands, "python3", python)
+    return run(commands, script, PYTHON="python3")
+
+
+def test_football_that_is_installed_is_left_alone(commands: pathlib.Path) -> None:
+    """It takes no compiler, no apt and no network to see that."""
+    done = install_football(commands, '[ "$1" = - ]')
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_football_without_debian_packages_says_what_to_type(commands: pathlib.Path) -> None:
+    """One line, before anything is downloaded or built."""
+    add_command(
+        commands,
+        "dpkg-query",
+        'case "$*" in *cmake | *libsdl2-*) exit 1;; esac; echo install ok installed',
+    )
+    done = install_football(commands, "exit 1")
+    assert done.returncode == 1
+    assert done.stdout == (
+        "seed_rl: Google Research Football needs Debian packages to be built; type: sudo apt-get "
+        "install cmake libsdl2-image-dev libsdl2-ttf-dev libsdl2-gfx-dev\n"
+    )
+
+
+def test_football_for_a_python_without_boost_is_refused(commands: pathlib.Path) -> None:
+    """Debian's Boost.Python is for Debian's Python."""
+    add_command(commands, "dpkg-query", "echo install ok installed")
+    add_command(commands, "cmake", "exit 1")
+    done = install_football(commands, '[ "$1" = -c ] && echo 3.99')
+    assert done.returncode == 1
+    (line,) = done.stdout.splitlines()
+    assert line.startswith(
+        "seed_rl: found no libboost_python399, the Boost.Python of Python 3.99: Debian's is for"
+    )
+
+
+def test_football_that_does_not_work_once_built_is_an_error(commands: pathlib.Path) -> None:
+    """The build gets this very Python in PATH, and nothing counts as installed but what starts."""
+    add_command(commands, "dpkg-query", "echo install ok installed")
+    for command in ("c++", "make", "cmake"):
+        add_command(commands, command, "exit 0")
+    done = install_football(
+        commands,
+        'case "$1 $3" in -*install) echo "pip $*"; echo "finds $(command -v python3)";; '
+        '"-c "*) echo 3.11;; *) exit 1;; esac',
+    )
+    assert done.returncode == 1
+    assert "gfootball==2.10.2 gym==0.23.1 six==" in done.stdout
+    assert f"finds {commands}/python3\n" in done.stdout
+    assert done.stdout.splitlines()[-1].startswith("seed_rl: gfootball is installed, but 'python3")
+
+
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [

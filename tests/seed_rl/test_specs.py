@@ -16,6 +16,7 @@ NESTS: dict[str, Nest] = {
     "leaf": ArraySpec((84, 84), "uint8", 0, 255),
     "scalar": ArraySpec((), "float32"),
     "unbounded": ArraySpec((2, 3), "float64", -1.5, 2.5),
+    "packed": specs.packed_bits((72, 96, 16)),
     "dict": {"b": ArraySpec((1,), "int32"), "a": ArraySpec((2,), "bool")},
     "deep": ({"x": (ArraySpec((), "int64", 0, 3),)}, ArraySpec((4,), "float16"), ()),
     "empty": (),
@@ -45,6 +46,9 @@ def test_json_and_back(nest: Nest) -> None:
         {"array": {"shape": [1], "dtype": "object"}},
         {"array": {"shape": [1], "dtype": "uint8", "colour": "red"}},
         {"array": {"shape": [1], "dtype": "uint8", "maximum": "255"}},
+        {"array": {"shape": [1], "dtype": "uint8", "bits": 8}},
+        {"array": {"shape": [1], "dtype": "uint8", "bits": ["8"]}},
+        {"array": {"shape": [1], "dtype": "uint8", "bits": [9]}},
         {"array": {"shape": [1], "dtype": "uint8"}, "tuple": []},
         {"tuple": {"0": {}}},
         {"dict": [1]},
@@ -91,6 +95,27 @@ def test_dtype_is_normalised_and_bytes_are_counted() -> None:
     assert zeros.dtype == np.float32
 
 
+@pytest.mark.parametrize(
+    ("shape", "num_bytes"), [((3, 5), 2), ((4, 4), 2), ((), 1), ((0, 7), 0), ((72, 96, 16), 13824)]
+)
+def test_packed_bits_are_as_many_bytes_as_numpy_packs(
+    shape: tuple[int, ...], num_bytes: int
+) -> None:
+    spec = specs.packed_bits(shape)
+    assert spec.bits == shape
+    assert spec.shape == np.packbits(np.ones(shape, np.uint8)).shape == (num_bytes,)
+    assert spec.zeros(3).shape == (3, num_bytes)
+    assert spec != ArraySpec((num_bytes,), "uint8")
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype"), [((3,), "uint8"), ((2,), "int8"), ((1, 2), "uint8"), ((), "uint8")]
+)
+def test_bits_that_do_not_fit_the_bytes(shape: tuple[int, ...], dtype: str) -> None:
+    with pytest.raises(ValueError, match=r"bits \[3, 5\]: wanted to be packed in uint8\[2\]"):
+        ArraySpec(shape, dtype, bits=(3, 5))
+
+
 def test_num_choices() -> None:
     assert ArraySpec((), "int32", 0, 17).num_choices == 18
     for spec in (
@@ -105,6 +130,7 @@ def test_num_choices() -> None:
 def test_text_of_a_spec() -> None:
     assert str(ArraySpec((84, 84), "uint8", 0, 255)) == "uint8[84, 84] in [0, 255]"
     assert str(ArraySpec((), "float32")) == "float32[]"
+    assert str(specs.packed_bits((3, 5))) == "uint8[2] of bits[3, 5]"
     # One bound alone must not break an error message.
     assert str(ArraySpec((), "float32", maximum=3)) == "float32[]"
     assert str(ArraySpec((), "float32", minimum=-2)) == "float32[]"
