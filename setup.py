@@ -257,7 +257,7 @@ setup(
     license_files=["LICENSE"],
     package_dir=PACKAGE_DIR,
     packages=packages(),
-    package_data={"": ["py.typed", "*.pyi"]},
+    package_data={"": ["py.typed", "*.pyi", "*.csv"]},
     ext_modules=[
         Extension(
             "seed_rl.grpc._native",
@@ -283,6 +283,8 @@ setup(
     ],
     extras_require={
         "atari": ["ale-py>=0.12"],
+        "atari-py": ["ale-py>=0.12", "atari-py>=0.2.9", "gym>=0.22"],
+        "gym": ["gym>=0.22"],
         "test": [
             "hpack>=4.0",
             "psutil>=5.9",

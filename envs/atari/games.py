@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import difflib
 import functools
+import importlib
+import importlib.util
 import re
 
 import ale_py
@@ -36,6 +38,37 @@ def rom_of(game: str) -> str:
         f"--game={game} is no Atari game; {'did you mean' if len(close) <= 3 else 'wanted'} "
         f"{' or '.join(_roms()[name] for name in close)}?"
     )
+
+
+def atari_py_games() -> frozenset[str]:
+    """The ROMs that atari_py has and can play; none before it is given any.
+
+    Raises ModuleNotFoundError where it is not installed.
+    """
+    atari_py = importlib.import_module("atari_py")
+    try:
+        # It knows no rules for these two, and crashes.
+        return frozenset(atari_py.list_games()) - {"pacman", "surround"}
+    except FileNotFoundError:  # the folder of the ROMs, which is made with them
+        return frozenset()
+
+
+def require_atari_py(rom: str) -> None:
+    """Raises ValueError unless atari_py is there and plays this ROM."""
+    if importlib.util.find_spec("atari_py") is None:
+        raise ValueError(
+            "--atari_backend=atari_py needs the package atari-py, which is not installed: "
+            "type scripts/install_atari_py.sh"
+        )
+    games = atari_py_games()
+    if not games:
+        raise ValueError(
+            "--atari_backend=atari_py: atari-py has no ROMs: type scripts/install_atari_py.sh"
+        )
+    if rom not in games:
+        raise ValueError(
+            f"--atari_backend=atari_py does not play --game={rom}: leave --atari_backend out"
+        )
 
 
 @functools.cache
