@@ -19,7 +19,6 @@ from seed_rl.envs.environment import Environments
 from seed_rl.envs.scores import ReferenceScores
 from seed_rl.specs import ArraySpec, EnvironmentSpecs
 
-
 BACKENDS = ("ale_py", "atari_py")
 # How the scores that others publish are made.
 _PROTOCOL = (
