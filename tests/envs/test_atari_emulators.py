@@ -1,0 +1,165 @@
+"""The two emulators, ale_py's and atari_py's: where they agree, and where they can't."""
+
+import importlib.util
+import sys
+
+import ale_py
+import ale_py.roms
+import numpy as np
+import pytest
+
+from seed_rl.envs import atari
+from seed_rl.envs.atari.games import num_minimal_actions
+from seed_rl.envs.atari.pictures import picture
+from seed_rl.types import StepType
+
+ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
+
+needs_atari_py = pytest.mark.skipif(
+    importlib.util.find_spec("atari_py") is None,
+    reason="atari-py is not installed: type scripts/install_atari_py.sh",
+)
+
+
+def emulators(rom: str):
+    import atari_py
+
+    new, old = ale_py.ALEInterface(), atari_py.ALEInterface()
+    for emulator in (new, old):
+        emulator.setInt("random_seed", 0)
+        emulator.setFloat("repeat_action_probability", 0.0)
+    new.loadROM(ale_py.roms.get_rom_path(rom))
+    old.loadROM(atari_py.get_game_path(rom))
+    for emulator in (new, old):
+        emulator.reset_game()
+    return new, old
+
+
+def first_difference(rom: str, frames: int = 1000) -> int | None:
+    """The first frame at which screen, RAM, score, lives or end of the two differ."""
+    new, old = emulators(rom)
+    actions = new.getLegalActionSet()
+    for t, action in enumerate(np.random.default_rng(0).integers(18, size=frames).tolist()):
+        if new.game_over():
+            new.reset_game()
+            old.reset_game()
+        scores = new.act(actions[action]), old.act(action)
+        if not (
+            scores[0] == scores[1]
+            and (new.game_over(), new.lives()) == (old.game_over(), old.lives())
+            and np.array_equal(new.getScreenGrayscale(), old.getScreenGrayscale()[:, :, 0])
+            and np.array_equal(new.getRAM(), old.getRAM())
+        ):
+            return t
+    return None
+
+
+@needs_atari_py
+@pytest.mark.parametrize("rom", ["breakout", "montezuma_revenge", "ms_pacman", "pong", "qbert"])
+def test_they_give_the_same_1000_frames(rom):
+    """Case 107: they are deterministic, so that the same actions lead to the same anywhere."""
+    assert first_difference(rom) is None
+
+
+@needs_atari_py
+@pytest.mark.parametrize("rom", ["solaris", "seaquest"])
+def test_they_differ_where_a_game_reads_memory_that_nobody_wrote(rom):
+    """At random, each of its own random numbers: the reason why not all games can be compared."""
+    new, old = emulators(rom)
+    assert not np.array_equal(new.getRAM(), old.getRAM())
+
+
+@needs_atari_py
+def test_they_have_the_same_actions():
+    for rom in ("breakout", "pong", "freeway", "montezuma_revenge", "video_pinball"):
+        new, old = emulators(rom)
+        codes = [action.value for action in new.getMinimalActionSet()]
+        assert codes == old.getMinimalActionSet().tolist()
+        assert num_minimal_actions(rom) == len(codes)
+        assert [action.value for action in new.getLegalActionSet()] == list(range(18))
+        assert old.getLegalActionSet().tolist() == list(range(18))
+
+
+@needs_atari_py
+@pytest.mark.parametrize("repeats", [1, 4])
+def test_their_pictures_differ_by_a_rounded_half_at_most(repeats):
+    """Of the same frames; 1 grey level of 255 in fewer than 1 % of the pixels."""
+    rows = {}
+    for backend in atari.BACKENDS:
+        config = atari.Config(
+            game="space_invaders",
+            num_action_repeats=repeats,
+            max_random_noops=0,
+            atari_backend=backend,
+        )
+        environments = atari.make(config, [0], seed=0)
+        actions = np.random.default_rng(0).integers(18, size=(200, 1), dtype=np.int32)
+        rows[backend] = [environments.reset(), *map(environments.step, actions)]
+        environments.close()
+    differences = []
+    for new, old in zip(rows["ale_py"], rows["atari_py"], strict=True):
+        assert new.step_type == old.step_type
+        assert new.reward == old.reward
+        if new.step_type <= StepType.MID:
+            differences.append(np.abs(new.observation - old.observation.astype(int)))
+    assert np.max(differences) <= 1
+    assert np.mean(differences) < 0.01
+
+
+def test_pictures_average_areas():
+    """Cases 1 and 90: by hand, a screen of one colour, and single pixels in the corners."""
+    screens = np.full((2, 210, 160), 200, np.uint8)
+    assert (picture(screens) == 200).all()
+    screens[:] = 0
+    screens[0, 0, 0] = screens[1, 209, 159] = 255
+    # A pixel is 0.4 x 0.525 of the picture's.
+    assert picture(screens)[0, 0, 0] == picture(screens)[1, 83, 83] == round(255 * 0.4 * 0.525)
+    assert picture(screens).astype(int).sum() == 2 * round(255 * 0.4 * 0.525)
+    # The row in the middle of five is shared between two.
+    screens[:] = 0
+    screens[:, 2] = 100
+    assert (picture(screens)[:, :2] == 20).all()
+    assert not picture(screens)[:, 2:].any()
+
+
+@needs_atari_py
+def test_the_last_picture_has_the_very_last_frame():
+    config = atari.Config(
+        game="freeway", max_random_noops=0, max_episode_frames=6, atari_backend="atari_py"
+    )
+    environments = atari.make(config, [0], seed=0)
+    environments.reset()
+    environments.step(np.zeros(1, np.int32))
+    last = environments.step(np.zeros(1, np.int32))
+    environments.close()
+    _, old = emulators("freeway")
+    screens = []
+    for _ in range(6):
+        old.act(0)
+        screens.append(old.getScreenGrayscale()[:, :, 0])
+    assert last.step_type == StepType.TRUNCATED
+    assert np.array_equal(last.observation[0], picture(screens[-1][None])[0])
+
+
+@needs_atari_py
+def test_games_that_atari_py_does_not_play_are_refused():
+    """It would crash."""
+    for game in ("Surround", "Pacman", "Backgammon"):
+        with pytest.raises(ValueError, match=r"atari_py does not play --game=.*: leave --atari_b"):
+            atari.Config(game=game, atari_backend="atari_py")
+
+
+def test_without_atari_py_one_line_says_what_to_type(monkeypatch):
+    monkeypatch.setitem(sys.modules, "atari_py", None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ValueError, match=r"needs the package atari-py.*scripts/install_atari_py"):
+        atari.Config(atari_backend="atari_py")
+
+
+@needs_atari_py
+def test_without_roms_one_line_says_what_to_type(monkeypatch, tmp_path):
+    import atari_py
+
+    monkeypatch.setattr(atari_py.games, "_games_dir", str(tmp_path / "missing"))
+    with pytest.raises(ValueError, match=r"atari-py has no ROMs: type scripts/install_atari_py"):
+        atari.Config(atari_backend="atari_py")

@@ -1,0 +1,61 @@
+"""The 57 games: their scores, and that each is played."""
+
+import numpy as np
+import pytest
+from test_atari_emulators import needs_atari_py
+
+from seed_rl.envs import atari
+from seed_rl.envs.atari.human_scores import human_scores
+from seed_rl.envs.scores import ReferenceScores
+from seed_rl.types import StepType, is_last
+
+GAMES = sorted(human_scores())
+
+
+def play(game: str, full_action_space: bool, backend: str) -> None:
+    """1,000 frames of random actions: pictures move, rewards are finite, ends are followed."""
+    config = atari.Config(
+        game=game, full_action_space=full_action_space, num_threads=1, atari_backend=backend
+    )
+    num_actions = atari.specs(config).action.num_choices
+    environments = atari.make(config, [0], seed=0)
+    rows, rng, pictures = environments.reset(), np.random.default_rng(0), set()
+    for _ in range(250):
+        before = rows
+        rows = environments.step(rng.integers(num_actions, size=1, dtype=np.int32))
+        assert (rows.step_type == StepType.FIRST) == is_last(before.step_type)
+        assert np.isfinite(rows.reward).all()
+        assert rows.observation.shape == (1, 84, 84)
+        pictures.add(rows.observation.tobytes())
+    environments.close()
+    assert len(pictures) > 20, game
+
+
+@pytest.mark.parametrize("full_action_space", [True, False])
+def test_57_games_are_played(full_action_space):
+    assert len(GAMES) == 57
+    for game in GAMES:
+        play(game, full_action_space, "ale_py")
+
+
+@needs_atari_py
+@pytest.mark.slow
+@pytest.mark.parametrize("full_action_space", [True, False])
+def test_56_games_are_played_by_atari_py(full_action_space):
+    for game in sorted(set(GAMES) - {"surround"}):
+        play(game, full_action_space, "atari_py")
+
+
+def test_scores_of_people_and_of_chance():
+    """Some of those that papers quote most; people beat chance at every game."""
+    assert human_scores()["pong"] == ReferenceScores(-20.7, 14.6)
+    assert human_scores()["breakout"] == ReferenceScores(1.7, 30.5)
+    assert human_scores()["montezuma_revenge"] == ReferenceScores(0.0, 4753.3)
+    assert human_scores()["skiing"] == ReferenceScores(-17098.1, -4336.9)
+    assert all(scores.human > scores.random for scores in human_scores().values())
+
+
+def test_a_game_has_its_scores_by_any_of_its_names():
+    for name in ("MsPacman", "ALE/MsPacman-v5", "ms_pacman"):
+        assert atari.reference_scores(atari.Config(game=name)) == (307.3, 6951.6)
+    assert atari.reference_scores(atari.Config(game="Adventure")) is None
