@@ -19,8 +19,9 @@ _NOOP = 0  # the first of any game's actions
 class AtariPyEnvironments:
     """The protocol of AtariEnvironments on atari-py.
 
-    Where the two differ: the last picture of an episode has its very last frame, and the random
-    streams of no-ops and of sticky actions are others.
+    Where the two differ: the last picture of an episode has its very last frame, the random streams
+    of no-ops and of sticky actions are others, and this emulator fills its memory at random by its
+    seed, which games show that read it before they write it.
     """
 
     def __init__(
@@ -102,7 +103,7 @@ class _Game:
         self._max_frames = max_episode_frames
         self._life_loss = life_loss
         self._ale = atari_py.ALEInterface()
-        self._ale.setInt("random_seed", seed)
+        self._ale.setInt("random_seed", max(seed, 1))  # 0 would be the time
         self._ale.setFloat("repeat_action_probability", sticky_actions)
         self._ale.loadROM(atari_py.get_game_path(rom))
         actions = (

@@ -142,7 +142,7 @@ def test_both_ends_of_an_episode_are_told_apart(backend):
 @pytest.mark.parametrize("repeats", [1, 2, 4, 5])
 def test_any_action_repeat_pools_the_last_two_frames(backend, repeats):
     """Case 1: the picture is the maximum of the last min(2, k) frames, and changes as they do."""
-    seen = compare(backend, "freeway", repeats, steps=80)  # its cars move in every frame
+    seen = compare(backend, "enduro", repeats, steps=80)  # its road moves in every frame
     for (_, _, before), (_, _, after) in itertools.pairwise(seen):
         assert not np.array_equal(before, after)
 
