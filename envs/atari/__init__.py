@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from seed_rl.config import option
 from seed_rl.envs.atari.environments import AtariEnvironments
-from seed_rl.envs.atari.games import num_minimal_actions, require_atari_py, rom_of
+from seed_rl.envs.atari.games import action_codes, require_atari_py, rom_of
 from seed_rl.envs.atari.human_scores import human_scores
 from seed_rl.envs.atari.pictures import SIZE
 from seed_rl.envs.environment import Environments
@@ -82,7 +82,7 @@ class Config:
 
 
 def specs(config: Config) -> EnvironmentSpecs:
-    num_actions = 18 if config.full_action_space else num_minimal_actions(rom_of(config.game))
+    num_actions = 18 if config.full_action_space else len(action_codes(rom_of(config.game), False))
     return EnvironmentSpecs(
         observation=ArraySpec((SIZE, SIZE), "uint8", 0, 255),
         action=ArraySpec((), "int32", 0, num_actions - 1),

@@ -19,7 +19,7 @@ _NOOP = 0  # the first of any game's actions
 class AtariPyEnvironments:
     """The protocol of AtariEnvironments on atari-py.
 
-    Where the two differ: the last picture of an episode has its very last frame, the random streams
+    Where the two differ: the last picture of an episode has its last frames, the random streams
     of no-ops and of sticky actions are others, and this emulator fills its memory at random by its
     seed, which games show that read it before they write it.
     """
@@ -136,19 +136,25 @@ class _Game:
         screens[1] = 0
 
     def step(self, action: int, screens: np.ndarray) -> tuple[float, StepType]:
-        """Plays the frames of one step: score and step type."""
-        screens[:] = 0
+        """Plays the frames of one step: score and step type. A game that is over stands still."""
+        repeats = min(self._repeats, self._max_frames - self._frames)
+        code = self._actions[action]
         score = 0
-        for frame in range(1, self._repeats + 1):
-            score += self._ale.act(self._actions[action])
-            self._frames += 1
-            terminated = self._ale.game_over()
-            self._is_over = terminated or self._frames == self._max_frames
-            if self._is_over or frame > self._repeats - 2:
-                self._ale.getScreenGrayscale(screens[frame % 2])
-            if self._is_over:
-                return score, StepType.TERMINATED if terminated else StepType.TRUNCATED
-        lives, self._lives = self._lives, self._ale.lives()
-        if self._life_loss and self._lives < lives:
+        for _ in range(repeats - 2):
+            score += self._ale.act(code)
+        screens[0] = 0
+        for screen in screens[-min(repeats, 2) :]:
+            score += self._ale.act(code)
+            self._ale.getScreenGrayscale(screen)
+        self._frames += repeats
+        if self._ale.game_over():
+            self._is_over = True
             return score, StepType.TERMINATED
+        if self._frames == self._max_frames:
+            self._is_over = True
+            return score, StepType.TRUNCATED
+        if self._life_loss:
+            lives, self._lives = self._lives, self._ale.lives()
+            if self._lives < lives:
+                return score, StepType.TERMINATED
         return score, StepType.MID

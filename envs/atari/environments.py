@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import ale_py
 import numpy as np
 
+from seed_rl.envs.atari.games import action_codes
 from seed_rl.envs.atari.pictures import SIZE
 from seed_rl.envs.environment import step_types
 from seed_rl.envs.seeding import environment_seed
@@ -44,6 +45,13 @@ class AtariEnvironments:
     ) -> None:
         self.specs = specs
         self._num_actions = specs.action.num_choices
+        codes = action_codes(rom, full_action_space)
+        # Of all 18 actions, the no-op stands for those that ALE does not take.
+        self._index_of = (
+            np.array([codes.index(code) if code in codes else 0 for code in range(18)])
+            if full_action_space and len(codes) < 18
+            else None
+        )
         self._life_loss = life_loss
         self._seeds: np.ndarray | None = np.array([environment_seed(seed, i) for i in env_ids])
         n = len(self._seeds)
@@ -85,6 +93,8 @@ class AtariEnvironments:
         if self._life_loss:
             # A game that goes on after a lost life is stepped once, with a no-op, to get FIRST.
             action = np.where(resets, 0, action)
+        if self._index_of is not None:
+            action = self._index_of[action]
         observation, score, terminated, truncated, _ = self._envs.step(action)
         step_type = step_types(terminated, truncated)
         if self._life_loss:

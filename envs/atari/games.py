@@ -72,10 +72,15 @@ def require_atari_py(rom: str) -> None:
 
 
 @functools.cache
-def num_minimal_actions(rom: str) -> int:
+def action_codes(rom: str, full_action_space: bool) -> tuple[int, ...]:
+    """The actions, of 0 to 17, that ALE takes in this game, or those that do something in it.
+
+    All 18 but for Skiing, of which it leaves out those with FIRE.
+    """
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
     ale = ale_py.ALEInterface()
     path = ale_py.roms.get_rom_path(rom)
     assert path is not None, rom
     ale.loadROM(path)
-    return len(ale.getMinimalActionSet())
+    actions = ale.getLegalActionSet() if full_action_space else ale.getMinimalActionSet()
+    return tuple(action.value for action in actions)

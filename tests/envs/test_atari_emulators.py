@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from seed_rl.envs import atari
-from seed_rl.envs.atari.games import num_minimal_actions
+from seed_rl.envs.atari.games import action_codes
 from seed_rl.envs.atari.pictures import picture
 from seed_rl.types import StepType
 
@@ -39,12 +39,11 @@ def emulators(rom: str, seed: int = 1):
 def first_difference(rom: str, frames: int = 1000) -> int | None:
     """The first frame at which screen, RAM, score, lives or end of the two differ."""
     new, old = emulators(rom)
-    actions = new.getLegalActionSet()
     for t, action in enumerate(np.random.default_rng(0).integers(18, size=frames).tolist()):
         if new.game_over():
             new.reset_game()
             old.reset_game()
-        scores = new.act(actions[action]), old.act(action)
+        scores = new.act(ale_py.Action(action)), old.act(action)
         if not (
             scores[0] == scores[1]
             and (new.game_over(), new.lives()) == (old.game_over(), old.lives())
@@ -75,13 +74,24 @@ def test_only_atari_py_starts_from_random_memory():
 
 @needs_atari_py
 def test_they_have_the_same_actions():
-    for rom in ("breakout", "pong", "freeway", "montezuma_revenge", "video_pinball"):
-        new, old = emulators(rom)
-        codes = [action.value for action in new.getMinimalActionSet()]
-        assert codes == old.getMinimalActionSet().tolist()
-        assert num_minimal_actions(rom) == len(codes)
-        assert [action.value for action in new.getLegalActionSet()] == list(range(18))
-        assert old.getLegalActionSet().tolist() == list(range(18))
+    for rom in ("breakout", "pong", "freeway", "montezuma_revenge", "skiing"):
+        _, old = emulators(rom)
+        assert action_codes(rom, False) == tuple(old.getMinimalActionSet())
+        assert tuple(old.getLegalActionSet()) == tuple(range(18))
+
+
+def test_all_18_actions_are_there_in_skiing():
+    """ALE takes only those without FIRE, and would wait for ever for an answer to others."""
+    config = atari.Config(game="Skiing", max_random_noops=0)
+    assert atari.specs(config).action.num_choices == 18
+    assert len(action_codes("skiing", True)) == 9
+    environments = atari.make(config, [0, 1], seed=0)
+    first = environments.reset()
+    rows = [environments.step(np.array([action, 0], np.int32)) for action in (17, 10, 1) * 9]
+    environments.close()
+    for row in rows:
+        assert np.array_equal(row.observation[0], row.observation[1])  # all of them no-ops
+    assert not np.array_equal(rows[-1].observation, first.observation)
 
 
 @needs_atari_py
@@ -127,7 +137,7 @@ def test_pictures_average_areas():
 
 
 @needs_atari_py
-def test_the_last_picture_has_the_very_last_frame():
+def test_the_last_picture_has_the_very_last_frames():
     config = atari.Config(
         game="freeway", max_random_noops=0, max_episode_frames=6, atari_backend="atari_py"
     )
@@ -142,7 +152,7 @@ def test_the_last_picture_has_the_very_last_frame():
         old.act(0)
         screens.append(old.getScreenGrayscale()[:, :, 0])
     assert last.step_type == StepType.TRUNCATED
-    assert np.array_equal(last.observation[0], picture(screens[-1][None])[0])
+    assert np.array_equal(last.observation[0], picture(np.max(screens[-2:], axis=0)[None])[0])
 
 
 @needs_atari_py

@@ -1,8 +1,9 @@
 """The 57 games: their scores, and that each is played."""
 
+import importlib.util
+
 import numpy as np
 import pytest
-from test_atari_emulators import needs_atari_py
 
 from seed_rl.envs import atari
 from seed_rl.envs.atari.human_scores import human_scores
@@ -38,7 +39,10 @@ def test_57_games_are_played(full_action_space):
         play(game, full_action_space, "ale_py")
 
 
-@needs_atari_py
+@pytest.mark.skipif(
+    importlib.util.find_spec("atari_py") is None,
+    reason="atari-py is not installed: type scripts/install_atari_py.sh",
+)
 @pytest.mark.slow
 @pytest.mark.parametrize("full_action_space", [True, False])
 def test_56_games_are_played_by_atari_py(full_action_space):
