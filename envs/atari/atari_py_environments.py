@@ -106,10 +106,10 @@ class _Game:
         self._ale.setInt("random_seed", max(seed, 1))  # 0 would be the time
         self._ale.setFloat("repeat_action_probability", sticky_actions)
         self._ale.loadROM(atari_py.get_game_path(rom))
-        actions = (
-            self._ale.getLegalActionSet() if full_action_space else self._ale.getMinimalActionSet()
+        # Those that a game does not take are no-ops to this emulator.
+        self._actions: list[int] = (
+            list(range(18)) if full_action_space else self._ale.getMinimalActionSet().tolist()
         )
-        self._actions: list[int] = actions.tolist()
         self._frames = 0
         self._lives = 0
         self._is_over = True

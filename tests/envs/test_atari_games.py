@@ -32,7 +32,7 @@ def play(game: str, full_action_space: bool, backend: str) -> None:
     assert len(pictures) > 20, game
 
 
-@pytest.mark.parametrize("full_action_space", [True, False])
+@pytest.mark.parametrize("full_action_space", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_57_games_are_played(full_action_space):
     assert len(GAMES) == 57
     for game in GAMES:
