@@ -283,6 +283,8 @@ setup(
     ],
     extras_require={
         "atari": ["ale-py>=0.12"],
+        "atari-py": ["ale-py>=0.12", "atari-py>=0.2.9", "gym>=0.22"],
+        "gym": ["gym>=0.22"],
         "mujoco": ["gymnasium[mujoco]>=1.1"],
         "test": [
             "gym>=0.23",

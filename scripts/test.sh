@@ -8,6 +8,7 @@ exec </dev/null
 source "$(dirname "${BASH_SOURCE[0]}")/venv.sh"
 ensure_venv atari mujoco test dev
 cd "$root"
+scripts/install_atari_py.sh || echo "seed_rl: the tests of atari-py will be skipped"
 
 "$venv_python" -m ruff check
 "$venv_python" -m ruff format --check

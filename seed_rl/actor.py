@@ -230,7 +230,8 @@ class _Actor:
         with as_user_error(ValueError, ImportError):
             family = registry.load(values["environment"])
         try:
-            environment_config = family.Config(**values["environment_config"])
+            with as_user_error(ValueError):  # such as what is not installed here
+                environment_config = family.Config(**values["environment_config"])
         except TypeError as error:
             raise UserError(
                 f"the learner's options of {values['environment']} are not this actor's: {error}: "

@@ -51,6 +51,9 @@ class Agent(Protocol):
         The last `num_eval_envs` of them only show what has been learned.
         """
 
+    def describe_evaluation(self) -> str:
+        """In a few words, how environments act that only show what has been learned."""
+
     def act(
         self, step: StepInputs, state: Nest, seed: tf.Tensor, exploration: tf.Tensor
     ) -> ActOutput:

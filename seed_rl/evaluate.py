@@ -19,10 +19,11 @@ import numpy as np
 from seed_rl import devices, flags, specs
 from seed_rl.config import option, require_seed
 from seed_rl.errors import UserError
-from seed_rl.metrics import Episode, EpisodeTracker
+from seed_rl.metrics import Episode, EpisodeTracker, human_normalized_score
 
 if TYPE_CHECKING:
     from seed_rl.envs.environment import Environments
+    from seed_rl.envs.scores import ReferenceScores
     from seed_rl.inference import Inference
 
 _logger = logging.getLogger(__name__)
@@ -58,11 +59,14 @@ class Evaluation:
     frames: int  # environment frames that the agent had been trained on
     checkpoint: str
     protocol: str
+    acting: str  # how the agent chose its actions
+    reference: ReferenceScores | None
 
     def summary(self) -> dict[str, Any]:
+        mean = float(np.mean(self.returns))
         return {
             "episodes": len(self.returns),
-            "return_mean": float(np.mean(self.returns)),
+            "return_mean": mean,
             "return_std": float(np.std(self.returns)),
             "return_min": float(np.min(self.returns)),
             "return_max": float(np.max(self.returns)),
@@ -70,6 +74,10 @@ class Evaluation:
             "trained_frames": self.frames,
             "checkpoint": self.checkpoint,
             "protocol": self.protocol,
+            "acting": self.acting,
+            "human_normalized_score": (
+                None if self.reference is None else human_normalized_score(mean, self.reference)
+            ),
         }
 
 
@@ -113,6 +121,8 @@ def evaluate(
         frames=frames,
         checkpoint=checkpoint,
         protocol=family.describe(environment_config),
+        acting=agent.describe_evaluation(),
+        reference=experiment.reference_scores(),
     )
 
 
@@ -171,12 +181,18 @@ def main(argv: list[str]) -> int:
         return 2
     summary = result.summary()
     print(f"protocol: {summary['protocol']}")
+    print(f"actions: {summary['acting']}")
     print(f"checkpoint: {summary['checkpoint']}, trained on {summary['trained_frames']:,} frames")
     print(
         f"return over {summary['episodes']} episodes: mean {summary['return_mean']:.2f}, "
         f"std {summary['return_std']:.2f}, min {summary['return_min']:g}, "
         f"max {summary['return_max']:g}; mean length {summary['length_mean']:.0f} agent steps"
     )
+    if result.reference is not None:
+        print(
+            f"human-normalised score: {summary['human_normalized_score']:.1f} %, where random play "
+            f"scores {result.reference.random:g} and people {result.reference.human:g}"
+        )
     if config.json:
         print(json.dumps({**summary, "returns": result.returns, "lengths": result.lengths}))
     return 0

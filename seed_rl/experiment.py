@@ -15,6 +15,7 @@ from seed_rl.agents import registry as agents
 from seed_rl.checkpoints import CheckpointError, Checkpoints
 from seed_rl.envs import registry as environments
 from seed_rl.envs.environment import Family
+from seed_rl.envs.scores import ReferenceScores
 from seed_rl.errors import UserError, as_user_error
 from seed_rl.frame_stack import stacked_spec
 from seed_rl.specs import EnvironmentSpecs
@@ -56,6 +57,12 @@ class Experiment:
         """Raises UserError where the settings make no environment."""
         with as_user_error(ValueError, ImportError):
             return self.family.specs(self.environment_config)
+
+    def reference_scores(self) -> ReferenceScores | None:
+        """What random play and people score in this environment, where the family knows that."""
+        find = getattr(self.family, "reference_scores", None)
+        scores: ReferenceScores | None = find(self.environment_config) if find else None
+        return scores
 
     def make_agent(self) -> Agent:
         """The agent with fresh weights, for observations as the learner stacks them.

@@ -137,6 +137,7 @@ class Learner:
             self._writer,
             self._num_action_repeats,
             self.source,
+            experiment.reference_scores(),
         )
 
     def _make_source(self, experiment: Experiment, agent: Agent, stop: threading.Event) -> Source:

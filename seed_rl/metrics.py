@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from seed_rl.envs.scores import ReferenceScores
 from seed_rl.types import StepType, is_last
 
 # The status line shows the mean over as many of the latest episodes.
@@ -129,6 +130,11 @@ def _statistics(kind: str, episodes: Sequence[Episode]) -> dict[str, float]:
         f"{kind}/length": float(np.mean([episode.length for episode in episodes])),
         f"{kind}/finished": float(len(episodes)),
     }
+
+
+def human_normalized_score(score: float, reference: ReferenceScores) -> float:
+    """In per cent: 0 is what random play scores, 100 what people do."""
+    return 100 * (score - reference.random) / (reference.human - reference.random)
 
 
 def duration(seconds: float) -> str:

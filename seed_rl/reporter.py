@@ -10,9 +10,10 @@ import numpy as np
 
 from seed_rl.acting import InferenceLoop, ranges
 from seed_rl.config import LearnerConfig
+from seed_rl.envs.scores import ReferenceScores
 from seed_rl.experience import Source
 from seed_rl.grpc.server import Server
-from seed_rl.metrics import Accumulator, StageTimes, duration
+from seed_rl.metrics import Accumulator, StageTimes, duration, human_normalized_score
 from seed_rl.summaries import SummaryWriter
 
 _logger = logging.getLogger(__name__)
@@ -31,6 +32,7 @@ class Reporter:
         writer: SummaryWriter,
         num_action_repeats: int,
         source: Source,
+        reference: ReferenceScores | None,
     ) -> None:
         self._config = config
         self._metrics = metrics
@@ -40,6 +42,7 @@ class Reporter:
         self._writer = writer
         self._repeats = num_action_repeats
         self._source = source
+        self._reference = reference
         self.missing_secs = 30.0
         self._start = self._last = self._told_missing = time.monotonic()
         self._last_frames: int | None = None
@@ -65,6 +68,10 @@ class Reporter:
         frames_per_second = (frames - self._last_frames) / seconds
         self._last_frames = frames
         scalars = self._metrics.take() | self._source.scalars()
+        if self._reference is not None and "eval/return" in scalars:
+            scalars["eval/human_normalized_score"] = human_normalized_score(
+                scalars["eval/return"], self._reference
+            )
         scalars |= self._rates(seconds)
         scalars["speed/trained_frames_per_second"] = frames_per_second
         for thread, times in self._stages.items():

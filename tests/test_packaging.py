@@ -88,6 +88,7 @@ def test_wheel_and_sdist(checkout: pathlib.Path, tmp_path: pathlib.Path) -> None
     assert {name for name in files if name.endswith(".py")} == modules
     assert "seed_rl/py.typed" in files
     assert "seed_rl/grpc/service_pb2.pyi" in files
+    assert "seed_rl/envs/atari/human_scores.csv" in files
     assert files["seed_rl/envs/dmlab/dmlab30_scores.csv"].startswith(b"level,human,random\n")
     assert files["seed_rl/grpc/_native_missing.txt"] == b"SEED_RL_NATIVE=0 left it out\n"
     assert not any(name.endswith((".so", ".cc", ".h")) for name in files)

@@ -52,6 +52,9 @@ class R2d2Agent(tf.Module):
         """Epsilon: the probability of a random action."""
         return epsilons(num_envs, num_eval_envs, self._config.eval_epsilon)
 
+    def describe_evaluation(self) -> str:
+        return f"the best, or with probability {self._config.eval_epsilon:g} any (eval_epsilon)"
+
     def act(
         self, step: StepInputs, state: Nest, seed: tf.Tensor, exploration: tf.Tensor
     ) -> ActOutput:

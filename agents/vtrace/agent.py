@@ -42,6 +42,9 @@ class VtraceAgent(tf.Module):
         """The policy explores by itself, and is what is evaluated."""
         return np.ones(num_envs, np.float32)
 
+    def describe_evaluation(self) -> str:
+        return "sampled from the policy"
+
     def act(
         self, step: StepInputs, state: Nest, seed: tf.Tensor, exploration: tf.Tensor
     ) -> ActOutput:

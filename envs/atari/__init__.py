@@ -11,9 +11,24 @@ import dataclasses
 from collections.abc import Sequence
 
 from seed_rl.config import option
-from seed_rl.envs.atari.environments import SIZE, AtariEnvironments
-from seed_rl.envs.atari.games import num_minimal_actions, rom_of
+from seed_rl.envs.atari.environments import AtariEnvironments
+from seed_rl.envs.atari.games import action_codes, require_atari_py, rom_of
+from seed_rl.envs.atari.human_scores import human_scores
+from seed_rl.envs.atari.pictures import SIZE
+from seed_rl.envs.environment import Environments
+from seed_rl.envs.scores import ReferenceScores
 from seed_rl.specs import ArraySpec, EnvironmentSpecs
+
+BACKENDS = ("ale_py", "atari_py")
+# How the scores that others publish are made.
+_PROTOCOL = (
+    "num_action_repeats",
+    "max_random_noops",
+    "sticky_actions",
+    "full_action_space",
+    "max_episode_frames",
+    "life_loss",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,10 +51,15 @@ class Config:
     life_loss: bool = option(
         False, "Atari: a lost life ends an episode; the next one goes on where the game stands."
     )
-    num_threads: int = option(0, "Atari: emulation threads of one actor. 0: one a core.")
+    num_threads: int = option(
+        0, "Atari: emulation threads of one actor, of ale_py's emulator only. 0: one a core."
+    )
+    atari_backend: str = option(
+        "ale_py", "Atari: whose emulator; scripts/install_atari_py.sh installs the other.", BACKENDS
+    )
 
     def __post_init__(self) -> None:
-        rom_of(self.game)
+        rom = rom_of(self.game)
         for name, least in (
             ("num_action_repeats", 1),
             ("max_random_noops", 0),
@@ -53,38 +73,51 @@ class Config:
             raise ValueError(
                 f"sticky_actions: wanted a probability below 1, saw {self.sticky_actions}"
             )
+        if self.atari_backend not in BACKENDS:
+            raise ValueError(
+                f"atari_backend: wanted {' or '.join(BACKENDS)}, saw {self.atari_backend}"
+            )
+        if self.atari_backend == "atari_py":
+            require_atari_py(rom)
 
 
 def specs(config: Config) -> EnvironmentSpecs:
-    num_actions = 18 if config.full_action_space else num_minimal_actions(rom_of(config.game))
+    num_actions = 18 if config.full_action_space else len(action_codes(rom_of(config.game), False))
     return EnvironmentSpecs(
         observation=ArraySpec((SIZE, SIZE), "uint8", 0, 255),
         action=ArraySpec((), "int32", 0, num_actions - 1),
     )
 
 
-def make(config: Config, env_ids: Sequence[int], seed: int) -> AtariEnvironments:
+def make(config: Config, env_ids: Sequence[int], seed: int) -> Environments:
+    protocol = {name: getattr(config, name) for name in _PROTOCOL}
+    rom = rom_of(config.game)
+    if config.atari_backend == "atari_py":
+        from seed_rl.envs.atari.atari_py_environments import AtariPyEnvironments
+
+        return AtariPyEnvironments(specs(config), env_ids, seed, rom=rom, **protocol)
     return AtariEnvironments(
-        specs(config),
-        env_ids,
-        seed,
-        rom=rom_of(config.game),
-        num_action_repeats=config.num_action_repeats,
-        max_random_noops=config.max_random_noops,
-        sticky_actions=config.sticky_actions,
-        full_action_space=config.full_action_space,
-        max_episode_frames=config.max_episode_frames,
-        life_loss=config.life_loss,
-        num_threads=config.num_threads,
+        specs(config), env_ids, seed, rom=rom, num_threads=config.num_threads, **protocol
     )
 
 
 def describe(config: Config) -> str:
     sticky = f"sticky actions {config.sticky_actions:g}" if config.sticky_actions else "not sticky"
+    others = [
+        f"{field.name}={getattr(config, field.name)} in place of {field.default}"
+        for field in dataclasses.fields(config)
+        if field.name in _PROTOCOL and getattr(config, field.name) != field.default
+    ]
     return (
-        f"{rom_of(config.game)} on ALE, {SIZE}x{SIZE} grayscale, "
+        f"{rom_of(config.game)} on {config.atari_backend}, {SIZE}x{SIZE} grayscale, "
         f"{specs(config).action.num_choices} actions ({sticky}), "
         f"{config.num_action_repeats} frames a step, {config.num_stacked_frames} stacked, "
         f"at most {config.max_random_noops} random no-ops and {config.max_episode_frames} frames "
-        f"an episode, which {'ends' if config.life_loss else 'goes on'} at a lost life"
+        f"an episode, which {'ends' if config.life_loss else 'goes on'} at a lost life: "
+        + (f"not SEED's protocol, {', '.join(others)}" if others else "SEED's protocol")
     )
+
+
+def reference_scores(config: Config) -> ReferenceScores | None:
+    """What chance and people score at the game, if it is one of the 57."""
+    return human_scores().get(rom_of(config.game))

@@ -7,12 +7,18 @@ from collections.abc import Sequence
 import ale_py
 import numpy as np
 
+from seed_rl.envs.atari.games import action_codes
+from seed_rl.envs.atari.pictures import SIZE
 from seed_rl.envs.environment import step_types
 from seed_rl.envs.seeding import environment_seed
 from seed_rl.specs import EnvironmentSpecs, Nest
 from seed_rl.types import StepType, Transition, is_last
 
-SIZE = 84  # height and width of the pictures
+
+def require_actions(action: np.ndarray, num_actions: int) -> None:
+    """Raises ValueError unless all actions are there. ALE itself would wait for ever."""
+    if action.min() < 0 or action.max() >= num_actions:
+        raise ValueError(f"wanted actions from 0 to {num_actions - 1}, saw {action}")
 
 
 class AtariEnvironments:
@@ -39,6 +45,13 @@ class AtariEnvironments:
     ) -> None:
         self.specs = specs
         self._num_actions = specs.action.num_choices
+        codes = action_codes(rom, full_action_space)
+        # Of all 18 actions, the no-op stands for those that ALE does not take.
+        self._index_of = (
+            np.array([codes.index(code) if code in codes else 0 for code in range(18)])
+            if full_action_space and len(codes) < 18
+            else None
+        )
         self._life_loss = life_loss
         self._seeds: np.ndarray | None = np.array([environment_seed(seed, i) for i in env_ids])
         n = len(self._seeds)
@@ -76,12 +89,12 @@ class AtariEnvironments:
 
     def step(self, action: Nest) -> Transition:
         resets = is_last(self._step_type)
-        # ALE would wait for ever for the environment that got an action it does not have.
-        if action.min() < 0 or action.max() >= self._num_actions:
-            raise ValueError(f"wanted actions from 0 to {self._num_actions - 1}, saw {action}")
+        require_actions(action, self._num_actions)
         if self._life_loss:
             # A game that goes on after a lost life is stepped once, with a no-op, to get FIRST.
             action = np.where(resets, 0, action)
+        if self._index_of is not None:
+            action = self._index_of[action]
         observation, score, terminated, truncated, _ = self._envs.step(action)
         step_type = step_types(terminated, truncated)
         if self._life_loss:

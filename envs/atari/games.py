@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import difflib
 import functools
+import importlib
+import importlib.util
 import re
 
 import ale_py
@@ -38,11 +40,47 @@ def rom_of(game: str) -> str:
     )
 
 
+def atari_py_games() -> frozenset[str]:
+    """The ROMs that atari_py has and can play; none before it is given any.
+
+    Raises ModuleNotFoundError where it is not installed.
+    """
+    atari_py = importlib.import_module("atari_py")
+    try:
+        # It knows no rules for these two, and crashes.
+        return frozenset(atari_py.list_games()) - {"pacman", "surround"}
+    except FileNotFoundError:  # the folder of the ROMs, which is made with them
+        return frozenset()
+
+
+def require_atari_py(rom: str) -> None:
+    """Raises ValueError unless atari_py is there and plays this ROM."""
+    if importlib.util.find_spec("atari_py") is None:
+        raise ValueError(
+            "--atari_backend=atari_py needs the package atari-py, which is not installed: "
+            "type scripts/install_atari_py.sh"
+        )
+    games = atari_py_games()
+    if not games:
+        raise ValueError(
+            "--atari_backend=atari_py: atari-py has no ROMs: type scripts/install_atari_py.sh"
+        )
+    if rom not in games:
+        raise ValueError(
+            f"--atari_backend=atari_py does not play --game={rom}: leave --atari_backend out"
+        )
+
+
 @functools.cache
-def num_minimal_actions(rom: str) -> int:
+def action_codes(rom: str, full_action_space: bool) -> tuple[int, ...]:
+    """The actions, of 0 to 17, that ALE takes in this game, or those that do something in it.
+
+    All 18 but for Skiing, of which it leaves out those with FIRE.
+    """
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
     ale = ale_py.ALEInterface()
     path = ale_py.roms.get_rom_path(rom)
     assert path is not None, rom
     ale.loadROM(path)
-    return len(ale.getMinimalActionSet())
+    actions = ale.getLegalActionSet() if full_action_space else ale.getMinimalActionSet()
+    return tuple(action.value for action in actions)

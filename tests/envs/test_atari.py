@@ -1,5 +1,6 @@
-"""Atari on the real ALE and its ROMs, against a loop over the raw emulator written here."""
+"""Atari on the real emulators and their ROMs, against a loop over ALE itself written here."""
 
+import importlib.util
 import itertools
 import os
 
@@ -14,6 +15,20 @@ from seed_rl.specs import ArraySpec
 from seed_rl.types import StepType
 
 ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
+
+BOTH = pytest.mark.parametrize(
+    "backend",
+    [
+        "ale_py",
+        pytest.param(
+            "atari_py",
+            marks=pytest.mark.skipif(
+                importlib.util.find_spec("atari_py") is None,
+                reason="atari-py is not installed: type scripts/install_atari_py.sh",
+            ),
+        ),
+    ],
+)
 
 
 def shrink(rows: np.ndarray, wanted: int) -> np.ndarray:
@@ -69,7 +84,9 @@ def random_actions(steps: int, n: int, num_actions: int = 18, seed: int = 0) -> 
     return np.random.default_rng(seed).integers(num_actions, size=(steps, n), dtype=np.int32)
 
 
-def compare(game: str, repeats: int, steps: int, cap: int = 108_000, minimal: bool = False):
+def compare(
+    backend: str, game: str, repeats: int, steps: int, cap: int = 108_000, minimal: bool = False
+):
     """Steps two environments and references alike; returns the [steps] rows of the first."""
     config = atari.Config(
         game=game,
@@ -78,6 +95,7 @@ def compare(game: str, repeats: int, steps: int, cap: int = 108_000, minimal: bo
         max_episode_frames=cap,
         full_action_space=not minimal,
         num_threads=2,
+        atari_backend=backend,
     )
     environments = atari.make(config, [0, 1], seed=3)
     references = [Reference(game, repeats, cap, minimal) for _ in range(2)]
@@ -98,19 +116,21 @@ def compare(game: str, repeats: int, steps: int, cap: int = 108_000, minimal: bo
     return seen
 
 
+@BOTH
 @pytest.mark.parametrize("game", ["breakout", "space_invaders", "ms_pacman"])
-def test_equals_the_raw_emulator(game):
+def test_equals_the_raw_emulator(backend, game):
     """Cases 1 and 90: pictures, rewards and ends of 320 steps; frames are skipped once only."""
-    seen = compare(game, repeats=4, steps=320, cap=1200)
+    seen = compare(backend, game, repeats=4, steps=320, cap=1200)
     kinds = {kind for kind, _, _ in seen}
     assert StepType.TRUNCATED in kinds or StepType.TERMINATED in kinds
     if game != "breakout":
         assert max(reward for _, reward, _ in seen) > 1  # not clipped
 
 
-def test_both_ends_of_an_episode_are_told_apart():
+@BOTH
+def test_both_ends_of_an_episode_are_told_apart(backend):
     """Case 93: games over and games cut off, each followed by FIRST with reward 0."""
-    seen = compare("breakout", repeats=4, steps=330, cap=640)
+    seen = compare(backend, "breakout", repeats=4, steps=330, cap=640)
     kinds = [kind for kind, _, _ in seen]
     assert {StepType.TERMINATED, StepType.TRUNCATED} <= set(kinds)
     for before, (kind, reward, _) in zip(kinds[:-1], seen[1:], strict=True):
@@ -118,18 +138,20 @@ def test_both_ends_of_an_episode_are_told_apart():
         assert kind != StepType.FIRST or reward == 0
 
 
+@BOTH
 @pytest.mark.parametrize("repeats", [1, 2, 4, 5])
-def test_any_action_repeat_pools_the_last_two_frames(repeats):
+def test_any_action_repeat_pools_the_last_two_frames(backend, repeats):
     """Case 1: the picture is the maximum of the last min(2, k) frames, and changes as they do."""
-    seen = compare("freeway", repeats, steps=80)  # its cars move in every frame
+    seen = compare(backend, "enduro", repeats, steps=80)  # its road moves in every frame
     for (_, _, before), (_, _, after) in itertools.pairwise(seen):
         assert not np.array_equal(before, after)
 
 
-def test_minimal_action_set():
-    config = atari.Config(game="Breakout", full_action_space=False)
+@BOTH
+def test_minimal_action_set(backend):
+    config = atari.Config(game="Breakout", full_action_space=False, atari_backend=backend)
     assert atari.specs(config).action == ArraySpec((), "int32", 0, 3)
-    compare("breakout", repeats=4, steps=200, minimal=True)
+    compare(backend, "breakout", repeats=4, steps=200, minimal=True)
 
 
 def test_defaults_are_the_protocol():
@@ -147,12 +169,23 @@ def test_defaults_are_the_protocol():
     assert "\n" not in line
     for part in ("pong", "18 actions", "4 frames a step", "30 random no-ops", "108000 frames"):
         assert part in line
+    assert line.endswith(": SEED's protocol")
 
 
+def test_what_is_not_the_protocol_is_told():
+    """Scores played otherwise don't compare with published ones."""
+    config = atari.Config(sticky_actions=0.25, life_loss=True, full_action_space=False)
+    assert atari.describe(config).endswith(
+        ": not SEED's protocol, sticky_actions=0.25 in place of 0.0, full_action_space=False in "
+        "place of True, life_loss=True in place of False"
+    )
+
+
+@BOTH
 @pytest.mark.parametrize(("repeats", "steps"), [(1, 42), (4, 11), (5, 9)])
-def test_the_cap_counts_frames(repeats, steps):
+def test_the_cap_counts_frames(backend, repeats, steps):
     """Case 93: 42 frames, whatever the action repeat and the no-ops."""
-    config = atari.Config(num_action_repeats=repeats, max_episode_frames=42)
+    config = atari.Config(num_action_repeats=repeats, max_episode_frames=42, atari_backend=backend)
     environments = atari.make(config, range(3), seed=0)
     kinds = [environments.reset().step_type]
     for action in np.zeros((steps + 1, 3), np.int32):
@@ -174,8 +207,9 @@ def test_a_game_that_never_ends_is_cut_off_at_108000_frames():
     environments.close()
 
 
-def test_the_action_after_an_end_is_ignored():
-    config = atari.Config(game="breakout", max_episode_frames=40)
+@BOTH
+def test_the_action_after_an_end_is_ignored(backend):
+    config = atari.Config(game="breakout", max_episode_frames=40, atari_backend=backend)
     traces = []
     for answer in (0, 1):
         environments = atari.make(config, [0, 1], seed=7)
@@ -192,10 +226,10 @@ def test_the_action_after_an_end_is_ignored():
             assert np.array_equal(left, right)
 
 
-def first_pictures(env_ids, seed: int, resets: int, **options) -> np.ndarray:
+def first_pictures(backend: str, env_ids, seed: int, resets: int, **options) -> np.ndarray:
     """First pictures [n, resets, 84, 84] of episodes of one step."""
     # Its picture differs after any number of no-ops.
-    config = atari.Config(game="riverraid", max_episode_frames=4, num_threads=1, **options)
+    config = atari.Config(game="riverraid", max_episode_frames=4, atari_backend=backend, **options)
     environments = atari.make(config, env_ids, seed)
     rows = [environments.reset()]
     while len(rows) < resets:
@@ -207,26 +241,28 @@ def first_pictures(env_ids, seed: int, resets: int, **options) -> np.ndarray:
     return np.stack([row.observation for row in rows], axis=1)
 
 
-def test_seeds_differ_between_environments_and_depend_on_global_ids_only():
+@BOTH
+def test_seeds_differ_between_environments_and_depend_on_global_ids_only(backend):
     """Case 63: the first 20 resets of 8 environments with one seed, all in one process or not."""
-    pictures = first_pictures(range(8), seed=5, resets=20)
+    pictures = first_pictures(backend, range(8), seed=5, resets=20)
     for i in range(8):
         for j in range(i):
             assert not np.array_equal(pictures[i], pictures[j]), (i, j)
-    assert np.array_equal(pictures[:, :4], first_pictures(range(8), seed=5, resets=4))
-    assert np.array_equal(pictures[4:, :4], first_pictures(range(4, 8), seed=5, resets=4))
-    assert not np.array_equal(pictures[:, :4], first_pictures(range(8), seed=6, resets=4))
+    assert np.array_equal(pictures[:, :4], first_pictures(backend, range(8), seed=5, resets=4))
+    assert np.array_equal(pictures[4:, :4], first_pictures(backend, range(4, 8), seed=5, resets=4))
+    assert not np.array_equal(pictures[:, :4], first_pictures(backend, range(8), seed=6, resets=4))
 
 
+@BOTH
 @pytest.mark.parametrize(("noops", "resets"), [(0, 1), (3, 6), (30, 20)])
-def test_random_noops_are_from_none_to_the_most(noops, resets):
+def test_random_noops_are_from_none_to_the_most(backend, noops, resets):
     ale = raw_ale("riverraid")
     ale.reset_game()
     candidates = []
     for _ in range(noops + 1):
         candidates.append(picture([ale.getScreenGrayscale()]))
         ale.act(0)
-    pictures = first_pictures(range(8), 0, resets, max_random_noops=noops)
+    pictures = first_pictures(backend, range(8), 0, resets, max_random_noops=noops)
     distance = np.abs(
         pictures.reshape(-1, 1, 84 * 84) - np.reshape(candidates, (1, -1, 84 * 84))
     ).max(axis=2)
@@ -235,17 +271,19 @@ def test_random_noops_are_from_none_to_the_most(noops, resets):
     assert matches.any(axis=0).all()  # each of them comes up
 
 
-def test_a_second_reset_goes_on_with_the_random_streams():
-    environments = atari.make(atari.Config(game="freeway"), range(8), seed=0)
+@BOTH
+def test_a_second_reset_goes_on_with_the_random_streams(backend):
+    environments = atari.make(atari.Config(game="freeway", atari_backend=backend), range(8), seed=0)
     first, second = environments.reset(), environments.reset()
     environments.close()
     assert (second.step_type == StepType.FIRST).all()
     assert not np.array_equal(first.observation, second.observation)
 
 
-def test_same_seed_and_actions_give_the_same_500_steps():
+@BOTH
+def test_same_seed_and_actions_give_the_same_500_steps(backend):
     """Case 107, with sticky actions, so that the emulator's own randomness takes part."""
-    config = atari.Config(game="space_invaders", sticky_actions=0.25)
+    config = atari.Config(game="space_invaders", sticky_actions=0.25, atari_backend=backend)
     traces = []
     for seed in (0, 0, 1):
         environments = atari.make(config, range(2), seed)
@@ -260,10 +298,13 @@ def test_same_seed_and_actions_give_the_same_500_steps():
     assert other < 50
 
 
-def test_actions_stick_only_when_asked_to():
+@BOTH
+def test_actions_stick_only_when_asked_to(backend):
     traces = []
     for sticky_actions, seed in ((0.0, 0), (0.0, 1), (0.5, 0), (0.5, 1)):
-        config = atari.Config(max_random_noops=0, sticky_actions=sticky_actions)
+        config = atari.Config(
+            max_random_noops=0, sticky_actions=sticky_actions, atari_backend=backend
+        )
         environments = atari.make(config, [0], seed)
         environments.reset()
         rows = [environments.step(action).observation for action in random_actions(100, 1)]
@@ -273,9 +314,11 @@ def test_actions_stick_only_when_asked_to():
     assert not np.array_equal(traces[2], traces[3])
 
 
-def test_transitions_are_never_written_to_again():
+@BOTH
+def test_transitions_are_never_written_to_again(backend):
     """Case 101."""
-    environments = atari.make(atari.Config(max_episode_frames=12), range(3), seed=0)
+    config = atari.Config(max_episode_frames=12, atari_backend=backend)
+    environments = atari.make(config, range(3), seed=0)
     rows, kept = environments.reset(), []
     for action in random_actions(50, 3):
         kept.append((rows, [np.copy(leaf) for leaf in rows]))
@@ -287,9 +330,11 @@ def test_transitions_are_never_written_to_again():
             assert np.array_equal(leaf, copy)
 
 
-def test_a_lost_life_ends_an_episode_but_not_the_game_if_asked_to():
+@BOTH
+def test_a_lost_life_ends_an_episode_but_not_the_game_if_asked_to(backend):
     actions = np.ones((400, 2), np.int32)  # FIRE serves, then nobody hits: five lives go by
     options = {"game": "breakout", "max_random_noops": 0, "full_action_space": False}
+    options["atari_backend"] = backend
     environments = atari.make(atari.Config(**options), [0, 1], seed=0)
     environments.reset()
     whole = [environments.step(action) for action in actions]
@@ -370,6 +415,7 @@ def test_unknown_games_are_refused_with_the_closest_names():
         ("num_stacked_frames", 0),
         ("num_threads", -1),
         ("sticky_actions", 1.0),
+        ("atari_backend", "stella"),
     ],
 )
 def test_bad_options_are_refused_by_name(field, value):
@@ -377,10 +423,11 @@ def test_bad_options_are_refused_by_name(field, value):
         atari.Config(**{field: value})
 
 
+@BOTH
 @pytest.mark.parametrize("action", [18, -1])
-def test_an_action_that_the_game_lacks_is_refused(action):
+def test_an_action_that_the_game_lacks_is_refused(backend, action):
     """ALE itself would never answer."""
-    environments = atari.make(atari.Config(), [0, 1], seed=0)
+    environments = atari.make(atari.Config(atari_backend=backend), [0, 1], seed=0)
     environments.reset()
     with pytest.raises(ValueError, match="wanted actions from 0 to 17, saw"):
         environments.step(np.array([0, action], np.int32))

@@ -1,6 +1,7 @@
 """The two commands of the README, run as on a machine that has little more than Python."""
 
 import functools
+import importlib.util
 import os
 import pathlib
 import shutil
@@ -405,6 +406,30 @@ def test_scripts_can_be_started(script: pathlib.Path) -> None:
     """Those that are run, not sourced."""
     starts_itself = script.read_text().startswith("#!")
     assert os.access(script, os.X_OK) == starts_itself
+
+
+def test_atari_py_without_a_compiler(commands: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """One line says what to type."""
+    for name in ("g++", "make"):
+        (commands / name).unlink(missing_ok=True)
+    (tmp_path / "venv/bin").mkdir(parents=True)
+    add_command(tmp_path / "venv/bin", "python", 'case "$*" in *atari_py*) exit 1;; esac')
+    script = ROOT / "scripts/install_atari_py.sh"
+    result = run(commands, script, SEED_RL_VENV=tmp_path / "venv")
+    assert result.returncode == 1
+    assert result.stdout == (
+        "seed_rl: atari-py can't be built; type: sudo apt-get install g++ make zlib1g-dev\n"
+    )
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("atari_py") is None or importlib.util.find_spec("gym") is None,
+    reason="atari-py is not installed: type scripts/install_atari_py.sh",
+)
+def test_atari_py_is_installed_once(commands: pathlib.Path) -> None:
+    (commands / "g++").unlink(missing_ok=True)  # nothing can be built
+    result = run(commands, ROOT / "scripts/install_atari_py.sh", SEED_RL_VENV=sys.prefix)
+    assert (result.returncode, result.stdout) == (0, "seed_rl: atari-py is there and has ROMs\n")
 
 
 @pytest.mark.parametrize(("name", "code"), [("INT", 130), ("TERM", 143)])

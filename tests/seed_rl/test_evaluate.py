@@ -16,6 +16,8 @@ from seed_rl import evaluate as evaluation
 from seed_rl.agents import registry as agents
 from seed_rl.checkpoints import Checkpoints
 from seed_rl.envs import registry as environments
+from seed_rl.envs.gym.factory import FactoryFamily
+from seed_rl.envs.scores import ReferenceScores
 from seed_rl.errors import UserError
 from seed_rl.evaluate import EvaluateConfig, evaluate, quotas
 from seed_rl.experiment import CHECKPOINT_FOLDER, Experiment, load_trained
@@ -210,9 +212,11 @@ def test_the_command_prints_the_result(
     lines = capsys.readouterr().out.splitlines()
     assert [line.partition(":")[0] for line in lines[:3]] == [f"episode {i}/3" for i in (1, 2, 3)]
     assert lines[3] == "protocol: environments of own_environments:Noise"
-    assert lines[4] == f"checkpoint: {logdir}/checkpoints/ckpt-2, trained on 200 frames"
-    assert lines[5].startswith("return over 3 episodes: mean ")
-    result = json.loads(lines[6])
+    assert lines[4] == "actions: sampled from the policy"
+    assert lines[5] == f"checkpoint: {logdir}/checkpoints/ckpt-2, trained on 200 frames"
+    assert lines[6].startswith("return over 3 episodes: mean ")
+    result = json.loads(lines[7])
+    assert result["human_normalized_score"] is None
     assert result["lengths"] == [7, 8, 9]
     assert len(result["returns"]) == result["episodes"] == 3
     np.testing.assert_allclose(result["return_mean"], np.mean(result["returns"]))
@@ -221,6 +225,42 @@ def test_the_command_prints_the_result(
     argv[1:] = ["--episodes=1", f"--checkpoint={logdir}/checkpoints/ckpt-1"]
     assert evaluation.main(argv) == 0
     assert "ckpt-1, trained on 100 frames" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("tensorflow_has_started")
+def test_the_score_is_told_as_a_share_of_what_people_score(
+    tmp_path: Path,
+    module: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """By any family that knows what they do. In `Lengths` the two episodes return 0 and 1."""
+    monkeypatch.setattr(
+        FactoryFamily,
+        "reference_scores",
+        lambda self, config: ReferenceScores(random=-1.5, human=2.5),
+        raising=False,
+    )
+    save(tmp_path, "own_environments:Lengths")
+    assert evaluation.main([f"--logdir={tmp_path}", "--episodes=2", "--json"]) == 0
+    *_, line, result = capsys.readouterr().out.splitlines()
+    assert line == ("human-normalised score: 50.0 %, where random play scores -1.5 and people 2.5")
+    assert json.loads(result)["human_normalized_score"] == 50
+
+
+def test_atari_is_measured_by_people() -> None:
+    """Case 1: and played by the protocol, with R2D2's epsilon of evaluation told."""
+    experiment = Experiment(
+        "atari",
+        environments.load("atari").Config(game="Pong"),
+        "r2d2",
+        agents.load("r2d2").Config(),
+        0,
+    )
+    assert experiment.reference_scores() == (-20.7, 14.6)
+    assert experiment.make_agent().describe_evaluation() == (
+        "the best, or with probability 0.001 any (eval_epsilon)"
+    )
 
 
 @pytest.mark.usefixtures("tensorflow_has_started")

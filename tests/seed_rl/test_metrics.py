@@ -10,7 +10,15 @@ import time
 import numpy as np
 import pytest
 
-from seed_rl.metrics import Accumulator, Episode, EpisodeTracker, StageTimes, duration
+from seed_rl.envs.scores import ReferenceScores
+from seed_rl.metrics import (
+    Accumulator,
+    Episode,
+    EpisodeTracker,
+    StageTimes,
+    duration,
+    human_normalized_score,
+)
 from seed_rl.types import StepType
 
 FIRST, MID, TERMINATED, TRUNCATED = StepType
@@ -162,3 +170,10 @@ def test_stage_times() -> None:
 )
 def test_durations(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+def test_human_normalized_score() -> None:
+    """0 for random play and 100 for people, also where all scores are below 0."""
+    reference = ReferenceScores(random=-20.0, human=-10.0)
+    scores = [human_normalized_score(score, reference) for score in (-20, -10, -15, 0, -25)]
+    assert scores == [0, 100, 50, 200, -50]
