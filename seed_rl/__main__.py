@@ -25,7 +25,9 @@ class Selection(PresetConfig):
     """What to run; the environment and the agent add flags of their own."""
 
     run_mode: str = option("learner", "Which process this is.", choices=("learner", "actor"))
-    environment: str = option("atari", "atari, catch, dmlab, gym, mujoco, recall, or module:factory.")
+    environment: str = option(
+        "atari", "atari, catch, dmlab, football, gym, mujoco, recall, or module:factory."
+    )
     agent: str = option("vtrace", "vtrace or r2d2.")
 
 
