@@ -9,7 +9,6 @@ import tensorflow as tf
 
 from seed_rl.optimizer_config import OptimizerConfig
 
-
 _ADAM_BETA_2 = 0.999
 
 
