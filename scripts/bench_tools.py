@@ -13,10 +13,9 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.eager import context
 
 from seed_rl.agents import registry
-from seed_rl.devices import start_tensorflow
+from seed_rl.devices import one_thread, start_tensorflow
 from seed_rl.specs import ArraySpec, EnvironmentSpecs
 
 
@@ -44,7 +43,7 @@ class Variant:
     def scope(self) -> contextlib.AbstractContextManager[Any]:
         """Trace and call in here: the executor is chosen at both times."""
         if self.single:
-            return context.function_executor_type("SINGLE_THREADED_EXECUTOR")
+            return one_thread()
         return contextlib.nullcontext()
 
     def config(self, agent: str = "vtrace", **options: Any) -> Any:

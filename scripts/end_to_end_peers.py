@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import pathlib
 import re
+import signal
 import subprocess
 import tempfile
 import time
@@ -92,7 +95,7 @@ def _sample_factory(name: str, python: str, warmup_secs: float, seconds: float) 
                 ],
                 stdout=file,
                 stderr=subprocess.STDOUT,
-                env={"PATH": str(pathlib.Path(python).parent), "OMP_NUM_THREADS": "1"},
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
                 start_new_session=True,
             )
         try:
@@ -107,8 +110,8 @@ def _sample_factory(name: str, python: str, warmup_secs: float, seconds: float) 
             cpu = cpu_seconds(process) - cpu
             memory = megabytes(process)
         finally:
-            for one in (*process.children(recursive=True), process):
-                one.kill()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
             process.wait()
         lags = [float(mean) for mean, _ in _LAG.findall(log.read_text(errors="replace"))]
     frames = last[1] - first[1]

@@ -19,7 +19,7 @@ def start_tensorflow(intra_op_threads: int = -1, inter_op_threads: int = -1) -> 
 
     Threads within an operation and between operations: -1 chooses for this machine. On two cores
     or fewer, inference and training are the parallelism, and threads within an operation only get
-    in their way.
+    in their way; of three between operations, training takes two and leaves one to inference.
 
     TensorFlow's C++ code greets with a page of notes that no log level silences. One line of ours
     stands for them, unless TF_CPP_MIN_LOG_LEVEL is set or the start fails. Later notes, such as
@@ -36,7 +36,7 @@ def start_tensorflow(intra_op_threads: int = -1, inter_op_threads: int = -1) -> 
             (1 if small else 0) if intra_op_threads < 0 else intra_op_threads
         )
         tf.config.threading.set_inter_op_parallelism_threads(
-            (2 if small else 0) if inter_op_threads < 0 else inter_op_threads
+            (3 if small else 0) if inter_op_threads < 0 else inter_op_threads
         )
         devices = tf.config.list_logical_devices()
     # Or the collector would go through all of TensorFlow's objects again and again, and at the end
@@ -61,3 +61,23 @@ def _without_greeting() -> Iterator[None]:
         finally:
             os.dup2(stderr, 2)
             os.close(stderr)
+
+
+def is_cpu_only() -> bool:
+    """Whether TensorFlow has found no accelerator."""
+    import tensorflow as tf
+
+    return all(device.device_type == "CPU" for device in tf.config.list_logical_devices())
+
+
+def one_thread() -> contextlib.AbstractContextManager[None]:
+    """In here, functions are traced and called such that each runs in one thread from end to end.
+
+    Both have to happen in here. TensorFlow has no public name for this.
+    """
+    from tensorflow.python.eager import context
+
+    manager: contextlib.AbstractContextManager[None] = context.function_executor_type(
+        "SINGLE_THREADED_EXECUTOR"
+    )
+    return manager

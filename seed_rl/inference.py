@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from seed_rl import specs
+from seed_rl import devices, specs
 from seed_rl.agent import Agent
 from seed_rl.frame_stack import FrameStack, stacked_spec
 from seed_rl.specs import ArraySpec, EnvironmentSpecs, Nest
@@ -75,7 +76,11 @@ class Inference:
         )
         exploration = agent.exploration(num_envs, num_eval_envs)
         self._exploration = tf.constant(np.append(exploration, np.float32(0)))
-        self._act = self._trace(environment.action)
+        # Its operations are many and small. Handed from thread to thread, as by default, each may
+        # find all threads at the training step's much longer ones, and waits.
+        self._executor = devices.one_thread if devices.is_cpu_only() else contextlib.nullcontext
+        with self._executor():
+            self._act = self._trace(environment.action)
 
     def _trace(self, action_spec: Nest) -> Any:
         def batched(spec: ArraySpec) -> tf.TensorSpec:
@@ -157,13 +162,14 @@ class Inference:
         env_ids[rows:size] = self._num_envs
         step_type[rows:size] = StepType.FIRST
         self._calls = (self._calls + 1) % 2**31  # a seed is an int32
-        action, extras, state, prev_action = self._act(
-            tf.constant(env_ids[:size]),
-            tf.constant(step_type[:size]),
-            tf.constant(reward[:size]),
-            tf.constant([self._seed, self._calls]),
-            *[tf.constant(column[:size]) for column in seen],
-        )
+        with self._executor():
+            action, extras, state, prev_action = self._act(
+                tf.constant(env_ids[:size]),
+                tf.constant(step_type[:size]),
+                tf.constant(reward[:size]),
+                tf.constant([self._seed, self._calls]),
+                *[tf.constant(column[:size]) for column in seen],
+            )
 
         def fetch(nest: Nest) -> Nest:
             return tf.nest.map_structure(lambda tensor: tensor.numpy()[:rows], nest)
