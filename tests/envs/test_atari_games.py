@@ -39,6 +39,7 @@ def test_57_games_are_played():
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("full_action_space", [True, False])
 @pytest.mark.parametrize(
     "backend",
