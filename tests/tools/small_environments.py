@@ -64,13 +64,13 @@ class Everything(_Small):
 
 
 class Target(_Small):
-    """Numbers from -3 to 5 to be hit; each costs its distance."""
+    """A number from -3 to 5 to be hit; the distance costs."""
 
-    observation_space = Box(-3, 5, (2,), np.float32)
-    action_space = Box(-1, 1, (2,), np.float32)
+    observation_space = Box(-3, 5, (1,), np.float32)
+    action_space = Box(-1, 1, (1,), np.float32)
 
     def judge(self, action: Any) -> float:
-        return 1 - float(np.mean(np.abs(1 + 4 * action - self.seen)))
+        return 1 - float(np.abs(1 + 4 * action - self.seen).item()) / 4
 
 
 class Masked(_Small):

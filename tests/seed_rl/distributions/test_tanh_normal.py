@@ -18,12 +18,15 @@ EXTREMES = np.float32([-np.inf, -1e30, -100, -20, -1, 0, 1, 20, 100, 1e30, np.in
 def normals(parameters: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Means and deviations as the class's docstring says, in float64."""
     mean, scale = np.split(parameters.astype(np.float64), 2, axis=-1)
-    offset = scipy.special.logit(np.log(0.6 / 0.01) / np.log(100))
-    return 4 * np.tanh(mean / 4), 0.01 * 100 ** scipy.special.expit(scale + offset)
+    offset = scipy.special.logit(np.log10(0.6 / 0.1))
+    return 4 * np.tanh(mean / 40), 0.1 * 10 ** scipy.special.expit(scale + offset)
 
 
 def random_parameters(*shape: int) -> np.ndarray:
-    return np.random.default_rng(0).normal(0, 2, shape).astype(np.float32)
+    """Of means as far out as they get, too."""
+    numbers = np.random.default_rng(0).normal(0, 2, shape).astype(np.float32)
+    numbers[..., : shape[-1] // 2] *= 10
+    return numbers
 
 
 def test_the_first_policy() -> None:
@@ -99,7 +102,7 @@ def test_gradient_of_log_prob() -> None:
 
 def test_entropy() -> None:
     """Against adaptive quadrature, over the whole range of means and deviations."""
-    means, scales = np.meshgrid([-30, -3, -0.5, 0, 1, 2, 30], [-30, -5, -2, 0, 1, 30])
+    means, scales = np.meshgrid([-300, -30, -5, 0, 10, 20, 300], [-30, -5, -2, 0, 1, 30])
     parameters = np.stack([means, scales], axis=-1).reshape(-1, 2).astype(np.float32)
     seen = TanhNormal(()).entropy(tf.constant(parameters))
 
@@ -135,7 +138,8 @@ def test_kl_is_the_mean_difference_of_log_probs() -> None:
     """By the definition, in the space of actions."""
     distribution = TanhNormal((2,))
     one, other = (
-        tf.tile(tf.constant([x]), [200_000, 1]) for x in ([0.3, -1, 0.2, 0], [1.0, 0, 1, 1])
+        tf.tile(tf.constant([x]), [200_000, 1])
+        for x in ([3.0, -10.0, 0.2, 0.0], [10.0, 0.0, 1.0, 1.0])
     )
     action = distribution.sample(one, SEED)
     difference = distribution.log_prob(one, action) - distribution.log_prob(other, action)
@@ -146,7 +150,7 @@ def test_kl_is_the_mean_difference_of_log_probs() -> None:
 
 def test_samples() -> None:
     """Kolmogorov-Smirnov: before tanh, they are the normal numbers asked for."""
-    row = np.float32([0.5, -1, 1, -2])
+    row = np.float32([5, -10, 1, -2])
     mean, scale = normals(row)
     action = TanhNormal((2,)).sample(tf.tile(tf.constant([row]), [20_000, 1]), SEED).numpy()
     for i in range(2):
@@ -178,7 +182,7 @@ def test_samples_and_mode_never_reach_the_bounds() -> None:
 
 
 def test_mode_is_the_median() -> None:
-    parameters = tf.constant([[0.5, -1.0, 0.0, 1.0]])
+    parameters = tf.constant([[5.0, -10.0, 0.0, 1.0]])
     mode = TanhNormal((2,)).mode(parameters)[0]
     action = TanhNormal((2,)).sample(tf.tile(parameters, [50_000, 1]), SEED)
     np.testing.assert_allclose(np.mean(action > mode, axis=0), 0.5, atol=0.01)
