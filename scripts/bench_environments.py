@@ -26,6 +26,7 @@ from seed_rl.envs import registry
 from seed_rl.envs.environment import Environments, Family
 from seed_rl.envs.gym.factory import FactoryFamily
 from seed_rl.envs.gym.spaces import action_decoder, action_splitter
+from seed_rl.envs.seeding import environment_seed
 from seed_rl.specs import ArraySpec, Nest, map_nest
 
 SEED = 0
@@ -67,8 +68,9 @@ class BareEnvs:
         decode, split = action_decoder(space), action_splitter(space)
         self._actions = itertools.cycle([split(decode(action)) for action in actions])
         self._has_ended = [False] * n
-        for env in self._envs:
-            env.reset(seed=SEED)
+        # As the adapter does: how long physics takes depends on where a robot lies.
+        for i, env in enumerate(self._envs):
+            env.reset(seed=environment_seed(SEED, i))
 
     def step(self) -> None:
         for i, (env, action) in enumerate(zip(self._envs, next(self._actions), strict=True)):
