@@ -32,6 +32,7 @@ def commands(tmp_path: pathlib.Path) -> pathlib.Path:
 
 
 def add_command(commands: pathlib.Path, name: str, text: str) -> None:
+    (commands / name).unlink(missing_ok=True)  # else the system's own would be written to
     (commands / name).write_text(f"#!/bin/sh\n{text}\n")
     (commands / name).chmod(0o755)
 
