@@ -13,7 +13,12 @@ from learners import read_scalars
 
 
 def train_and_evaluate(
-    logdir: Any, words: str, frames: int, flags: str, train_secs: float = 500.0
+    logdir: Any,
+    words: str,
+    frames: int,
+    flags: str,
+    train_secs: float = 500.0,
+    episodes: int = 2000,
 ) -> float:
     """The mean return after training by this command line."""
     subprocess.run(
@@ -28,7 +33,7 @@ def train_and_evaluate(
     output = subprocess.run(
         [
             *(sys.executable, "-m", "seed_rl.evaluate", f"--logdir={logdir}", "--json"),
-            *("--episodes=2000", "--num_envs=100"),
+            *(f"--episodes={episodes}", "--num_envs=100"),
         ],
         check=True,
         timeout=100,
@@ -54,6 +59,24 @@ def test_vtrace_learns_catch_from_pixels(tmp_path: Any) -> None:
         "--board_size=7 --batch_size=8 --learning_rate=1.2e-3 --entropy_cost=0.1",
     )
     assert reached >= 0.95
+
+
+@pytest.mark.timeout(600)
+def test_vtrace_learns_cart_pole(tmp_path: Any) -> None:
+    """Case 49: vectors, by way of an environment of gymnasium; 500 is all that there is.
+
+    Rewards are clipped so that values stay below 1: errors of larger ones would drown the policy
+    in the first updates, which also the cost of the KL divergence keeps from going too far.
+    """
+    reached = train_and_evaluate(
+        tmp_path / "run",
+        "gym vtrace 2 16 --game=CartPole-v1",
+        500_000,
+        "--max_abs_reward=0.02 --discounting=0.98 --lambda_=0.9 --unroll_length=32 --batch_size=8 "
+        "--learning_rate=2e-3 --entropy_cost=0.003 --kl_cost=0.1",
+        episodes=200,
+    )
+    assert reached >= 475
 
 
 @pytest.mark.timeout(600)
