@@ -188,11 +188,10 @@ def _floor(experiment: Any, learner: Any, config: Any) -> dict[str, float]:
         envs.step(action)
         return num_envs
 
+    columns = [np.concatenate([leaf] * config.actors) for leaf in specs.flatten(transition)]
+    env_ids = np.arange(num_envs * config.actors, dtype=np.int32)
     # As many rows as a run answers at once.
     rows = max(1, round(learner.loop.rows / learner.loop.batches))
-    repeats = -(-rows // num_envs)
-    columns = [np.concatenate([leaf] * repeats)[:rows] for leaf in specs.flatten(transition)]
-    env_ids = np.arange(rows, dtype=np.int32)
 
     def infer() -> int:
         learner.inference(env_ids, columns[0], columns[1], columns[3:], rows)
