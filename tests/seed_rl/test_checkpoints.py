@@ -49,7 +49,7 @@ class Run:
 
     def values(self) -> list[np.ndarray]:
         """All that must survive: weights, the optimizer's own variables, the counter."""
-        state = [variable.numpy() for variable in self.optimizer._optimizer.variables]
+        state = [variable.numpy() for variable in self.optimizer.variables]
         return [np.asarray(value).copy() for value in [*self.agent.variables, *state, self.frames]]
 
 

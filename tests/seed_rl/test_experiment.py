@@ -29,13 +29,14 @@ def make(
     environment: str = "catch",
     environment_options: dict[str, Any] | None = None,
     seed: int = 0,
+    agent: str = "vtrace",
     **agent_options: Any,
 ) -> Experiment:
     return Experiment(
         environment,
         environments.load(environment).Config(**environment_options or {}),
-        "vtrace",
-        agents.load("vtrace").Config(**agent_options),
+        agent,
+        agents.load(agent).Config(**agent_options),
         seed,
     )
 
@@ -160,7 +161,7 @@ def test_observations_are_stacked_for_the_agent() -> None:
     [
         (lambda: make("gym", {"game": "NoSuchGame-v0"}), "--game=NoSuchGame-v0"),
         (lambda: make("gym", network="deep"), "network"),
-        (lambda: make("gym", {"game": "Pendulum-v1"}), "action spec"),
+        (lambda: make("gym", {"game": "Pendulum-v1"}, agent="r2d2"), "wanted one action"),
         (lambda: make(environment_options={"num_stacked_frames": 3}), "wanted 1, 2, 4 or 8"),
     ],
 )
