@@ -65,7 +65,7 @@ class Setup:
         return self.trainer.to_device(self.host_batch(seed))
 
     def weights(self) -> list[np.ndarray]:
-        state = [variable.numpy() for variable in self.optimizer._optimizer.variables]
+        state = [variable.numpy() for variable in self.optimizer.variables]
         return [*(variable.numpy() for variable in self.agent.variables), *state]
 
     def policy(self) -> np.ndarray:
