@@ -47,11 +47,16 @@ class RunningMoments(tf.Module):
             variable.assign(tf.where(counts, value, variable))
 
     def normalize(self, values: tf.Tensor) -> tf.Tensor:
-        """(values - mean) / deviation within +-10, float32; of nothing seen, the values within."""
+        """(values - mean) / deviation within +-10, float32; of nothing seen, the values within.
+
+        What is not finite stays so.
+        """
         variance = self._squares / tf.maximum(self._count, 1.0)
         scale = tf.where(self._count > 0, tf.math.rsqrt(variance + _EPSILON), 1.0)
         values = tf.cast(values, tf.float32) - tf.cast(self._mean, tf.float32)
-        return tf.clip_by_value(values * tf.cast(scale, tf.float32), -_CLIP, _CLIP)
+        clipped = tf.clip_by_value(values * tf.cast(scale, tf.float32), -_CLIP, _CLIP)
+        # Clipping would hide what must not be learned from.
+        return tf.where(tf.math.is_finite(values), clipped, values)
 
 
 class Normalizer(tf.Module):

@@ -87,6 +87,13 @@ def test_values_are_clipped_and_before_any_update_themselves() -> None:
     np.testing.assert_array_equal(normalizer(1e30 * values), [[10, -10, 10]])
 
 
+def test_what_is_not_finite_stays_so() -> None:
+    """Case 61: clipped, it would go into the weights."""
+    normalizer = Normalizer(FREE, "auto")
+    values = tf.constant([[np.nan, np.inf, -np.inf]])
+    np.testing.assert_array_equal(normalizer(values), values)
+
+
 def test_what_never_changes_is_0() -> None:
     normalizer = Normalizer(FREE, "auto")
     values = tf.constant([[0.1, 1e6, -3.0]] * 7)
