@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import signal
 import statistics
 import subprocess
 import sys
@@ -122,6 +123,8 @@ def main(argv: list[str]) -> int:
     except UserError as error:
         print(error, file=sys.stderr)
         return 2
+    # Or a terminated benchmark would leave others running, to spoil the next one.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     if config.worker:
         from end_to_end_run import measure
 

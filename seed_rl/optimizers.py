@@ -10,6 +10,8 @@ import tensorflow as tf
 from seed_rl.optimizer_config import OptimizerConfig
 
 _ADAM_BETA_2 = 0.999
+# What each keeps for every variable.
+_SLOTS = {"adam": ("mean", "mean_square"), "rmsprop": ("mean_square", "update")}
 
 
 class Update(NamedTuple):
@@ -39,10 +41,11 @@ class Optimizer(tf.Module):
         self._variables = list(variables)
         # How many updates were applied.
         self.num_updates = tf.Variable(0, dtype=tf.int64, trainable=False, name="num_updates")
-        # Running means of each gradient and of its square; RMSProp's first is its last update.
-        self._first, self._second = (
-            [_slot(variable, name) for variable in self._variables] for name in ("first", "second")
-        )
+        # By names of their own, so that no checkpoint of one is taken for one of the other.
+        self._slots = {
+            f"{config.optimizer}_{name}": [_slot(variable, name) for variable in self._variables]
+            for name in _SLOTS[config.optimizer]
+        }
 
     def apply(self, loss: tf.Tensor, gradients: Sequence[tf.Tensor]) -> Update:
         """Updates the variables, unless the loss or a gradient is not finite."""
@@ -74,11 +77,12 @@ class Optimizer(tf.Module):
         config = self._config
         beta_1, beta_2 = tf.constant(config.adam_beta_1), tf.constant(_ADAM_BETA_2)
         count = tf.cast(self.num_updates + 1, tf.float32)
+        means, squares = self._slots["adam_mean"], self._slots["adam_mean_square"]
         for i, gradient in enumerate(gradients):
             tf.raw_ops.ResourceApplyAdam(
                 var=self._variables[i].handle,
-                m=self._first[i].handle,
-                v=self._second[i].handle,
+                m=means[i].handle,
+                v=squares[i].handle,
                 beta1_power=tf.pow(beta_1, count),
                 beta2_power=tf.pow(beta_2, count),
                 lr=learning_rate,
@@ -90,11 +94,12 @@ class Optimizer(tf.Module):
 
     def _rmsprop(self, learning_rate: tf.Tensor, gradients: Sequence[tf.Tensor]) -> None:
         config = self._config
+        squares, updates = self._slots["rmsprop_mean_square"], self._slots["rmsprop_update"]
         for i, gradient in enumerate(gradients):
             tf.raw_ops.ResourceApplyRMSProp(
                 var=self._variables[i].handle,
-                ms=self._second[i].handle,
-                mom=self._first[i].handle,
+                ms=squares[i].handle,
+                mom=updates[i].handle,
                 lr=learning_rate,
                 rho=config.rmsprop_decay,
                 momentum=0.0,
