@@ -68,7 +68,11 @@ class Trainer:
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(variables)
             loss = self._agent.loss(unrolls)
-        update = self._optimizer.apply(loss.loss, tape.gradient(loss.loss, variables))
+        # Networks of users may have weights that nothing depends on.
+        gradients = tape.gradient(
+            loss.loss, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO
+        )
+        update = self._optimizer.apply(loss.loss, gradients)
         self._agent.after_update(self._optimizer.num_updates, unrolls, update.applied)
         metrics = {
             "applied": tf.cast(update.applied, tf.float32),

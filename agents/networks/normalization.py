@@ -53,7 +53,8 @@ class RunningMoments(tf.Module):
         """
         variance = self._squares / tf.maximum(self._count, 1.0)
         scale = tf.where(self._count > 0, tf.math.rsqrt(variance + _EPSILON), 1.0)
-        values = tf.cast(values, tf.float32) - tf.cast(self._mean, tf.float32)
+        # In float64: large integers, such as times, differ in digits that float32 has not.
+        values = tf.cast(tf.cast(values, tf.float64) - self._mean, tf.float32)
         clipped = tf.clip_by_value(values * tf.cast(scale, tf.float32), -_CLIP, _CLIP)
         # Clipping would hide what must not be learned from.
         return tf.where(tf.math.is_finite(values), clipped, values)

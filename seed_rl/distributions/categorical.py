@@ -28,6 +28,7 @@ def allowed(mask: tf.Tensor) -> tf.Tensor:
 
 def masked(values: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
     """The values `[..., n]` of actions, lowest for those that the mask does not allow."""
+    values = tf.maximum(values, tf.constant(_WORST, values.dtype))  # of a broken network
     return tf.where(allowed(mask), values, tf.constant(_MASKED, values.dtype))
 
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 from learners import make_learner, running
 
 from seed_rl import specs
-from seed_rl.agents.networks.normalization import Normalizer
+from seed_rl.agents.networks.normalization import Normalizer, RunningMoments
 from seed_rl.agents.r2d2.agent import R2d2Agent
 from seed_rl.agents.r2d2.config import R2d2Config
 from seed_rl.agents.vtrace.agent import VtraceAgent
@@ -224,3 +224,12 @@ def test_a_resumed_run_and_evaluation_go_on_with_it(
     assert count() == updates * 5 * 4
     updates += train(1000)
     assert count() == updates * 5 * 4
+
+
+def test_large_integers_keep_their_digits() -> None:
+    """Such as times in seconds, of which float32 keeps every 128th."""
+    moments = RunningMoments(())
+    times = np.int64(1_700_000_000) + np.arange(100)
+    moments.update(tf.constant(times), tf.constant(True))
+    expected = (np.arange(100) - 49.5) / np.arange(100).std()
+    np.testing.assert_allclose(moments.normalize(tf.constant(times)), expected, rtol=1e-5)

@@ -8,7 +8,7 @@ import scipy
 import tensorflow as tf
 
 from seed_rl import distributions
-from seed_rl.distributions import Categorical
+from seed_rl.distributions import Categorical, best, masked
 from seed_rl.specs import ArraySpec, Nest
 
 SEED = tf.constant([3, 4], tf.int32)
@@ -201,3 +201,9 @@ def test_masked_actions_are_not_taken_while_a_network_is_broken() -> None:
 def test_other_actions_are_refused(spec: Nest, seen: str) -> None:
     with pytest.raises(ValueError, match=f"action spec .*{seen}"):
         distributions.for_action(spec)
+
+
+@pytest.mark.parametrize("broken", [-np.inf, -3e38, np.nan])
+def test_a_broken_network_never_chooses_what_is_masked(broken: float) -> None:
+    values = masked(tf.constant([[broken, 3.0, 2.0]]), tf.constant([[1, 0, 0]]))
+    assert best(values).numpy().tolist() == [0]
