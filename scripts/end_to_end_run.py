@@ -99,6 +99,7 @@ class _Run:
         self._config = config
         self._learner = learner
         self._stop = threading.Event()
+        self._has_ended = False
         self._actors = [
             psutil.Popen(
                 [
@@ -122,10 +123,16 @@ class _Run:
             with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
                 self._learner.run(self._stop)
         finally:
+            self._has_ended = True
             for actor in self._actors:
                 actor.kill()
                 actor.wait()
         watcher.join()
+        if not self.window:
+            raise RuntimeError(
+                "an actor, or the learner, ended before the first update: run_local.sh with the same "
+                "flags shows why"
+            )
 
     def _note_lags(self) -> None:
         get = self._learner.prefetcher.get
@@ -141,6 +148,9 @@ class _Run:
     def _watch(self) -> None:
         this = psutil.Process()
         while not self._learner.num_updates:
+            if self._has_ended or any(actor.poll() is not None for actor in self._actors):
+                self._stop.set()
+                return
             time.sleep(0.01)
         self.start_secs = time.time() - this.create_time()
         time.sleep(self._config.warmup_secs)
@@ -182,7 +192,11 @@ def _floor(experiment: Any, learner: Any, config: Any) -> dict[str, float]:
 
     def step() -> int:
         action = specs.map_nest(
-            lambda spec: rng.integers(0, spec.num_choices, num_envs).astype(spec.dtype),
+            lambda spec: (
+                rng.integers(0, spec.num_choices, num_envs).astype(spec.dtype)
+                if specs.is_choice(spec)
+                else rng.uniform(-1, 1, (num_envs, *spec.shape)).astype(spec.dtype)
+            ),
             envs.specs.action,
         )
         envs.step(action)
