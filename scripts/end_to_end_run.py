@@ -130,8 +130,8 @@ class _Run:
         watcher.join()
         if not self.window:
             raise RuntimeError(
-                "an actor, or the learner, ended before the first update: run_local.sh with the same "
-                "flags shows why"
+                "an actor, or the learner, ended before the first update: run_local.sh with the "
+                "same flags shows why"
             )
 
     def _note_lags(self) -> None:
