@@ -72,8 +72,8 @@ def test_vtrace_learns_cart_pole(tmp_path: Any) -> None:
         tmp_path / "run",
         "gym vtrace 2 16 --game=CartPole-v1",
         500_000,
-        "--max_abs_reward=0.02 --discounting=0.98 --lambda_=0.9 --unroll_length=32 --batch_size=8 "
-        "--learning_rate=2e-3 --entropy_cost=0.003 --kl_cost=0.1",
+        "--max_abs_reward=0.02 --discounting=0.98 --unroll_length=32 --batch_size=8 "
+        "--learning_rate=2e-3 --entropy_cost=0.0005 --kl_cost=0.1",
         episodes=200,
     )
     assert reached >= 475
