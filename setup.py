@@ -274,7 +274,6 @@ setup(
         "absl-py>=2.1",
         "grpcio>=1.76",
         "gymnasium>=1.1",
-        "keras>=3.10",
         "numpy>=1.26",
         "optree>=0.14",
         "protobuf>=6.31.1",

@@ -10,7 +10,6 @@ import shutil
 from collections.abc import Mapping
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 
@@ -143,9 +142,7 @@ def _variables(part_name: str, part: Any, seen: set[int]) -> dict[str, tf.Variab
         if id(node) in seen:
             continue
         seen.add(id(node))
-        if isinstance(node, keras.Variable):
-            variables[path] = node.value
-        elif isinstance(node, tf.Variable):
+        if isinstance(node, tf.Variable):
             variables[path] = node
         todo.extend((f"{path}/{name}", child) for name, child in view.children(node).items())
     return variables

@@ -27,7 +27,6 @@ def start_tensorflow(intra_op_threads: int = -1, inter_op_threads: int = -1) -> 
     """
     greets = _LOG_LEVEL in os.environ
     os.environ.setdefault(_LOG_LEVEL, "1")
-    os.environ["KERAS_BACKEND"] = "tensorflow"  # for layers of Keras in networks of users
     small = (os.cpu_count() or 1) <= 2
     with contextlib.nullcontext() if greets else _without_greeting():
         import tensorflow as tf

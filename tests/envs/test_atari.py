@@ -1,6 +1,5 @@
 """Atari on the real emulators and their ROMs, against a loop over ALE itself written here."""
 
-import importlib.util
 import itertools
 import os
 
@@ -8,6 +7,7 @@ import ale_py
 import ale_py.roms
 import numpy as np
 import pytest
+from emulators import BACKENDS
 
 from seed_rl.envs import atari
 from seed_rl.envs.atari.games import rom_of
@@ -15,20 +15,6 @@ from seed_rl.specs import ArraySpec
 from seed_rl.types import StepType
 
 ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
-
-BOTH = pytest.mark.parametrize(
-    "backend",
-    [
-        "ale_py",
-        pytest.param(
-            "atari_py",
-            marks=pytest.mark.skipif(
-                importlib.util.find_spec("atari_py") is None,
-                reason="atari-py is not installed: type scripts/install_atari_py.sh",
-            ),
-        ),
-    ],
-)
 
 
 def shrink(rows: np.ndarray, wanted: int) -> np.ndarray:
@@ -116,7 +102,7 @@ def compare(
     return seen
 
 
-@BOTH
+@BACKENDS
 @pytest.mark.parametrize("game", ["breakout", "space_invaders", "ms_pacman"])
 def test_equals_the_raw_emulator(backend, game):
     """Cases 1 and 90: pictures, rewards and ends of 320 steps; frames are skipped once only."""
@@ -127,7 +113,7 @@ def test_equals_the_raw_emulator(backend, game):
         assert max(reward for _, reward, _ in seen) > 1  # not clipped
 
 
-@BOTH
+@BACKENDS
 def test_both_ends_of_an_episode_are_told_apart(backend):
     """Case 93: games over and games cut off, each followed by FIRST with reward 0."""
     seen = compare(backend, "breakout", repeats=4, steps=330, cap=640)
@@ -138,7 +124,7 @@ def test_both_ends_of_an_episode_are_told_apart(backend):
         assert kind != StepType.FIRST or reward == 0
 
 
-@BOTH
+@BACKENDS
 @pytest.mark.parametrize("repeats", [1, 2, 4, 5])
 def test_any_action_repeat_pools_the_last_two_frames(backend, repeats):
     """Case 1: the picture is the maximum of the last min(2, k) frames, and changes as they do."""
@@ -147,7 +133,7 @@ def test_any_action_repeat_pools_the_last_two_frames(backend, repeats):
         assert not np.array_equal(before, after)
 
 
-@BOTH
+@BACKENDS
 def test_minimal_action_set(backend):
     config = atari.Config(game="Breakout", full_action_space=False, atari_backend=backend)
     assert atari.specs(config).action == ArraySpec((), "int32", 0, 3)
@@ -181,7 +167,7 @@ def test_what_is_not_the_protocol_is_told():
     )
 
 
-@BOTH
+@BACKENDS
 @pytest.mark.parametrize(("repeats", "steps"), [(1, 42), (4, 11), (5, 9)])
 def test_the_cap_counts_frames(backend, repeats, steps):
     """Case 93: 42 frames, whatever the action repeat and the no-ops."""
@@ -207,7 +193,7 @@ def test_a_game_that_never_ends_is_cut_off_at_108000_frames():
     environments.close()
 
 
-@BOTH
+@BACKENDS
 def test_the_action_after_an_end_is_ignored(backend):
     config = atari.Config(game="breakout", max_episode_frames=40, atari_backend=backend)
     traces = []
@@ -241,7 +227,7 @@ def first_pictures(backend: str, env_ids, seed: int, resets: int, **options) -> 
     return np.stack([row.observation for row in rows], axis=1)
 
 
-@BOTH
+@BACKENDS
 def test_seeds_differ_between_environments_and_depend_on_global_ids_only(backend):
     """Case 63: the first 20 resets of 8 environments with one seed, all in one process or not."""
     pictures = first_pictures(backend, range(8), seed=5, resets=20)
@@ -253,7 +239,7 @@ def test_seeds_differ_between_environments_and_depend_on_global_ids_only(backend
     assert not np.array_equal(pictures[:, :4], first_pictures(backend, range(8), seed=6, resets=4))
 
 
-@BOTH
+@BACKENDS
 @pytest.mark.parametrize(("noops", "resets"), [(0, 1), (3, 6), (30, 20)])
 def test_random_noops_are_from_none_to_the_most(backend, noops, resets):
     ale = raw_ale("riverraid")
@@ -271,7 +257,7 @@ def test_random_noops_are_from_none_to_the_most(backend, noops, resets):
     assert matches.any(axis=0).all()  # each of them comes up
 
 
-@BOTH
+@BACKENDS
 def test_a_second_reset_goes_on_with_the_random_streams(backend):
     environments = atari.make(atari.Config(game="freeway", atari_backend=backend), range(8), seed=0)
     first, second = environments.reset(), environments.reset()
@@ -280,7 +266,7 @@ def test_a_second_reset_goes_on_with_the_random_streams(backend):
     assert not np.array_equal(first.observation, second.observation)
 
 
-@BOTH
+@BACKENDS
 def test_same_seed_and_actions_give_the_same_500_steps(backend):
     """Case 107, with sticky actions, so that the emulator's own randomness takes part."""
     config = atari.Config(game="space_invaders", sticky_actions=0.25, atari_backend=backend)
@@ -298,7 +284,7 @@ def test_same_seed_and_actions_give_the_same_500_steps(backend):
     assert other < 50
 
 
-@BOTH
+@BACKENDS
 def test_actions_stick_only_when_asked_to(backend):
     traces = []
     for sticky_actions, seed in ((0.0, 0), (0.0, 1), (0.5, 0), (0.5, 1)):
@@ -314,7 +300,7 @@ def test_actions_stick_only_when_asked_to(backend):
     assert not np.array_equal(traces[2], traces[3])
 
 
-@BOTH
+@BACKENDS
 def test_transitions_are_never_written_to_again(backend):
     """Case 101."""
     config = atari.Config(max_episode_frames=12, atari_backend=backend)
@@ -330,7 +316,7 @@ def test_transitions_are_never_written_to_again(backend):
             assert np.array_equal(leaf, copy)
 
 
-@BOTH
+@BACKENDS
 def test_a_lost_life_ends_an_episode_but_not_the_game_if_asked_to(backend):
     actions = np.ones((400, 2), np.int32)  # FIRE serves, then nobody hits: five lives go by
     options = {"game": "breakout", "max_random_noops": 0, "full_action_space": False}
@@ -423,7 +409,7 @@ def test_bad_options_are_refused_by_name(field, value):
         atari.Config(**{field: value})
 
 
-@BOTH
+@BACKENDS
 @pytest.mark.parametrize("action", [18, -1])
 def test_an_action_that_the_game_lacks_is_refused(backend, action):
     """ALE itself would never answer."""

@@ -7,6 +7,7 @@ import ale_py
 import ale_py.roms
 import numpy as np
 import pytest
+from emulators import needs_atari_py
 
 from seed_rl.envs import atari
 from seed_rl.envs.atari.games import action_codes
@@ -14,11 +15,6 @@ from seed_rl.envs.atari.pictures import picture
 from seed_rl.types import StepType
 
 ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
-
-needs_atari_py = pytest.mark.skipif(
-    importlib.util.find_spec("atari_py") is None,
-    reason="atari-py is not installed: type scripts/install_atari_py.sh",
-)
 
 
 def emulators(rom: str, seed: int = 1):

@@ -1,9 +1,8 @@
 """The 57 games: their scores, and that each is played."""
 
-import importlib.util
-
 import numpy as np
 import pytest
+from emulators import BACKENDS
 
 from seed_rl.envs import atari
 from seed_rl.envs.atari.human_scores import human_scores
@@ -41,19 +40,7 @@ def test_57_games_are_played():
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("full_action_space", [True, False])
-@pytest.mark.parametrize(
-    "backend",
-    [
-        "ale_py",
-        pytest.param(
-            "atari_py",
-            marks=pytest.mark.skipif(
-                importlib.util.find_spec("atari_py") is None,
-                reason="atari-py is not installed: type scripts/install_atari_py.sh",
-            ),
-        ),
-    ],
-)
+@BACKENDS
 def test_57_games_are_played_for_1000_frames(backend, full_action_space):
     """But for Surround on atari_py, which does not know it."""
     for game in GAMES:
