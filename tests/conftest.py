@@ -3,6 +3,7 @@
 import importlib.util
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -25,6 +26,9 @@ def pytest_configure() -> None:
         is_installed = False
     if not is_installed:
         pytest.exit("seed_rl is not installed: type pip install -e '.[atari,mujoco,test,dev]'", 4)
+    # A shell starts background jobs with Ctrl-C ignored; the processes of tests would inherit that.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

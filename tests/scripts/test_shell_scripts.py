@@ -1,11 +1,9 @@
 """The two commands of the README, run as on a machine that has little more than Python."""
 
-import functools
 import importlib.util
 import os
 import pathlib
 import shutil
-import signal
 import subprocess
 import sys
 
@@ -62,8 +60,6 @@ def run(
         text=True,
         timeout=150,
         start_new_session=True,
-        # Where the tests run in the background, it is ignored, which children inherit.
-        preexec_fn=functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     )
 
 

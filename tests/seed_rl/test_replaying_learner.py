@@ -34,11 +34,25 @@ def source_of(learner: Learner) -> Any:
     return learner.source
 
 
-def test_the_ratio_holds_and_the_first_batch_waits_for_the_minimum(
-    tmp_path: Any, capfd: Any
-) -> None:
+def test_the_status_tells_what_the_first_batch_waits_for(tmp_path: Any, capfd: Any) -> None:
+    size = 20_000  # which takes far longer to fill than the test does
+    learner = make_replaying(
+        tmp_path / "run", log_secs=0.1, replay_buffer_size=size, replay_buffer_min_size=size
+    )
+    told: list[str] = []
+
+    def is_told() -> bool:
+        told.append(capfd.readouterr().out)
+        return f"/{size:,} unrolls" in "".join(told)
+
+    with running(learner):
+        wait_until(is_told, 30.0)
+    assert learner.num_updates == 0
+
+
+def test_the_ratio_holds_and_the_first_batch_waits_for_the_minimum(tmp_path: Any) -> None:
     """Samples trained on over unrolls inserted after the minimum, within the batches under way."""
-    learner = make_replaying(tmp_path / "run", log_secs=0.2)
+    learner = make_replaying(tmp_path / "run")
     source = source_of(learner)
     train, inserted_at_first = learner.trainer, []
 
@@ -54,7 +68,6 @@ def test_the_ratio_holds_and_the_first_batch_waits_for_the_minimum(
     assert abs(sampled - RATIO * (inserted - MIN_SIZE)) <= 2 * BATCH_SIZE + BATCH_SIZE
     # One batch may wait on the device, and one for that place.
     assert 0 <= sampled - learner.num_updates * BATCH_SIZE <= 2 * BATCH_SIZE
-    assert f"/{MIN_SIZE} unrolls" in capfd.readouterr().out
     # Every inserted step counts as a frame once, those before the minimum included.
     assert learner.num_frames >= 60 * BATCH_SIZE / RATIO * 5
 
