@@ -1,7 +1,7 @@
 """Carries whole unrolls from the inference threads to the train loop, in bounded memory.
 
-A time-major batch buffer is filled on the host while the batch before it waits on the device and
-the one before that is trained on.
+A time-major batch buffer is filled on the host while the batch before it is trained on or, where
+the device is an accelerator, waits there.
 """
 
 from __future__ import annotations
@@ -189,16 +189,26 @@ class BatchQueue:
 
 
 class Prefetcher:
-    """Keeps one batch on the device ahead of the train loop. `run` is the body of its thread."""
+    """Moves batches to the device. `run` is the body of its thread.
+
+    It keeps `num_ahead` of them there beside the one that the train loop waits for or uses: one
+    hides the time of a copy to an accelerator. Where the device is the host there is little to
+    hide, and a batch that waits only grows old.
+    """
 
     def __init__(
-        self, batches: Batches, to_device: Callable[[HostBatch], Any], stop: threading.Event
+        self,
+        batches: Batches,
+        to_device: Callable[[HostBatch], Any],
+        num_ahead: int,
+        stop: threading.Event,
     ) -> None:
         self._batches = batches
         self._to_device = to_device
         self._stop = stop
-        self._wanted = threading.Semaphore(1)
-        self._ready: queue.Queue[Any] = queue.Queue(1)
+        self._wanted = threading.Semaphore(num_ahead)
+        self._is_asked = False
+        self._ready: queue.Queue[Any] = queue.Queue(num_ahead + 1)
 
     def run(self) -> None:
         """Moves batches until the program stops, then raises Stopped."""
@@ -212,9 +222,12 @@ class Prefetcher:
 
     def get(self, timeout: float) -> Any | None:
         """The next batch on the device, or None when none came within `timeout` seconds."""
+        if not self._is_asked:
+            self._is_asked = True
+            self._wanted.release()
         try:
             batch = self._ready.get(timeout=timeout)
         except queue.Empty:
             return None
-        self._wanted.release()
+        self._is_asked = False
         return batch

@@ -128,12 +128,12 @@ def test_stop_wakes_whoever_waits() -> None:
             body()
         ended.append(name)
 
-    prefetcher = Prefetcher(empty, lambda batch: batch, group.stop)
-    ahead = Prefetcher(full, lambda batch: batch, group.stop)
+    prefetcher = Prefetcher(empty, lambda batch: batch, 1, group.stop)
+    unasked = Prefetcher(full, lambda batch: batch, 0, group.stop)
     group.start("put", lambda: record("put", producer.run))
     group.start("get", lambda: record("get", empty.get))
     group.start("no batch", lambda: record("no batch", prefetcher.run))
-    group.start("not wanted", lambda: record("not wanted", ahead.run))
+    group.start("not wanted", lambda: record("not wanted", unasked.run))
     wait_until(lambda: full.waiting == 2)
     assert not ended
     start = time.monotonic()
@@ -143,7 +143,8 @@ def test_stop_wakes_whoever_waits() -> None:
     assert time.monotonic() - start < 2
 
 
-def test_prefetcher_is_one_batch_ahead(group: ThreadGroup) -> None:
+@pytest.mark.parametrize("num_ahead", [0, 1])
+def test_prefetcher_is_so_many_batches_ahead(num_ahead: int, group: ThreadGroup) -> None:
     """Case 5: and not more, or the policy lag would grow."""
     queue = make_queue(group.stop)
     moved: list[int] = []
@@ -152,15 +153,14 @@ def test_prefetcher_is_one_batch_ahead(group: ThreadGroup) -> None:
         moved.append(len(moved))
         return moved[-1], batch.steps[0].copy()
 
-    prefetcher = Prefetcher(queue, to_device, group.stop)
-    assert prefetcher.get(0.01) is None
+    prefetcher = Prefetcher(queue, to_device, num_ahead, group.stop)
     producer = Producer(queue)
     group.start("producer", producer.run)
     group.start("prefetch", prefetcher.run)
     for k in range(10):
-        wait_until(lambda k=k: len(moved) == k + 1)
+        wait_until(lambda k=k: len(moved) == k + num_ahead)
         time.sleep(0.05)
-        assert len(moved) == k + 1
+        assert len(moved) == k + num_ahead
         taken = prefetcher.get(10)
         assert taken is not None
         number, first_column = taken
@@ -168,8 +168,21 @@ def test_prefetcher_is_one_batch_ahead(group: ThreadGroup) -> None:
         np.testing.assert_array_equal(
             first_column[0], np.arange(k * BATCH_SIZE, (k + 1) * BATCH_SIZE) * 10
         )
-    # Two full buffers wait, one batch is on the device, ten have been used.
-    wait_until(lambda: producer.num_put == (10 + 1 + 2) * BATCH_SIZE)
+    # Two full buffers wait, ten batches have been used.
+    wait_until(lambda: producer.num_put == (10 + num_ahead + 2) * BATCH_SIZE)
+
+
+def test_to_wait_again_is_to_ask_once(group: ThreadGroup) -> None:
+    queue = make_queue(group.stop)
+    moved: list[HostBatch] = []
+    prefetcher = Prefetcher(queue, moved.append, 0, group.stop)
+    assert prefetcher.get(0.01) is None
+    assert prefetcher.get(0.01) is None
+    group.start("producer", Producer(queue).run)
+    group.start("prefetch", prefetcher.run)
+    wait_until(lambda: len(moved) == 1)
+    time.sleep(0.05)
+    assert len(moved) == 1
 
 
 def test_a_failure_on_the_way_to_the_device_is_not_lost() -> None:
@@ -180,7 +193,7 @@ def test_a_failure_on_the_way_to_the_device_is_not_lost() -> None:
     def to_device(batch: HostBatch) -> None:
         raise MemoryError("no room on the device")
 
-    group.start("prefetch", Prefetcher(queue, to_device, group.stop).run)
+    group.start("prefetch", Prefetcher(queue, to_device, 1, group.stop).run)
     Producer(queue).put(BATCH_SIZE)
     assert group.stop.wait(10)
     group.join(10)
