@@ -1,7 +1,7 @@
 """Carries whole unrolls from the inference threads to the train loop, in bounded memory.
 
-A time-major batch buffer is filled on the host while the batch before it is trained on or, where
-the device is an accelerator, waits there.
+A time-major batch buffer is filled on the host, and moved to the device, while the batch before it
+is trained on.
 """
 
 from __future__ import annotations
@@ -49,6 +49,13 @@ def wait_for(source: queue.Queue[HostBatch], stop: threading.Event) -> HostBatch
     raise Stopped
 
 
+def acquire(semaphore: threading.Semaphore, stop: threading.Event) -> None:
+    """Raises Stopped when the program stops."""
+    while not semaphore.acquire(timeout=_POLL_SECS):
+        if stop.is_set():
+            raise Stopped
+
+
 class BatchForm(NamedTuple):
     """What the arrays of batches are, and how a training step makes unrolls of them."""
 
@@ -61,6 +68,9 @@ class BatchForm(NamedTuple):
 
 class Batches(Protocol):
     """What a Prefetcher takes batches from."""
+
+    def ask(self) -> None:
+        """Tells that the train loop is done with the batch before, and waits for the next."""
 
     def get(self) -> HostBatch:
         """The next batch; give it back with `release`. Waits for it; raises Stopped."""
@@ -124,8 +134,9 @@ class Source(Batches, Protocol):
 class BatchQueue:
     """Batches of `batch_size` unrolls in the order in which the unrolls ended.
 
-    When no buffer is free, `put` waits, and with it inference and all actors: that is what bounds
-    both the memory and the policy lag.
+    When a batch is full that training has not asked for yet, `put` waits, and with it inference and
+    all actors: that bounds the policy lag, since what is answered later is answered by weights that
+    have learned more. There is one buffer, which is free again when it is on the device.
     """
 
     def __init__(
@@ -135,30 +146,29 @@ class BatchQueue:
         step_specs: Sequence[ArraySpec],
         state_specs: Sequence[ArraySpec],
         stop: threading.Event,
-        num_buffers: int = 1,
     ) -> None:
         self._batch_size = batch_size
         self._stop = stop
         num_transitions = batch_size * length
-        self._free: queue.Queue[HostBatch] = queue.Queue(num_buffers)
-        self._full: queue.Queue[HostBatch] = queue.Queue(num_buffers)
-        for _ in range(num_buffers):
-            self._free.put(
-                HostBatch(
-                    [spec.zeros(length + 1, batch_size) for spec in step_specs],
-                    [spec.zeros(batch_size) for spec in state_specs],
-                    np.zeros((length + 1, batch_size), np.int64),
-                    np.zeros(batch_size, np.int64),
-                    num_transitions,
-                )
+        self._free: queue.Queue[HostBatch] = queue.Queue(1)
+        self._full: queue.Queue[HostBatch] = queue.Queue(1)
+        self._free.put(
+            HostBatch(
+                [spec.zeros(length + 1, batch_size) for spec in step_specs],
+                [spec.zeros(batch_size) for spec in state_specs],
+                np.zeros((length + 1, batch_size), np.int64),
+                np.zeros(batch_size, np.int64),
+                num_transitions,
             )
+        )
+        self._asked = threading.Semaphore(0)
         self._open: HostBatch | None = None
         self._filled = 0
 
     def put(self, store: UnrollStore, env_ids: np.ndarray) -> None:
         """Copies the whole unrolls of these environments out of the store.
 
-        Waits while no buffer is free; raises Stopped when the program stops.
+        Waits as the class says; raises Stopped when the program stops.
         """
         for env_id in env_ids:
             if self._open is None:
@@ -174,6 +184,11 @@ class BatchQueue:
             if self._filled == self._batch_size:
                 self._full.put_nowait(batch)
                 self._open, self._filled = None, 0
+                acquire(self._asked, self._stop)
+
+    def ask(self) -> None:
+        """Training waits for the next batch: another one may be filled after that."""
+        self._asked.release()
 
     def get(self) -> HostBatch:
         """The oldest full batch; give it back with `release`. Raises Stopped."""
@@ -189,33 +204,22 @@ class BatchQueue:
 
 
 class Prefetcher:
-    """Moves batches to the device. `run` is the body of its thread.
-
-    It keeps `num_ahead` of them there beside the one that the train loop waits for or uses: one
-    hides the time of a copy to an accelerator. Where the device is the host there is little to
-    hide, and a batch that waits only grows old.
-    """
+    """Keeps one batch on the device ahead of the train loop. `run` is the body of its thread."""
 
     def __init__(
-        self,
-        batches: Batches,
-        to_device: Callable[[HostBatch], Any],
-        num_ahead: int,
-        stop: threading.Event,
+        self, batches: Batches, to_device: Callable[[HostBatch], Any], stop: threading.Event
     ) -> None:
         self._batches = batches
         self._to_device = to_device
         self._stop = stop
-        self._wanted = threading.Semaphore(num_ahead)
+        self._wanted = threading.Semaphore(1)
         self._is_asked = False
-        self._ready: queue.Queue[Any] = queue.Queue(num_ahead + 1)
+        self._ready: queue.Queue[Any] = queue.Queue(1)
 
     def run(self) -> None:
         """Moves batches until the program stops, then raises Stopped."""
         while True:
-            while not self._wanted.acquire(timeout=_POLL_SECS):
-                if self._stop.is_set():
-                    raise Stopped
+            acquire(self._wanted, self._stop)
             batch = self._batches.get()
             self._ready.put_nowait(self._to_device(batch))
             self._batches.release(batch)
@@ -224,10 +228,11 @@ class Prefetcher:
         """The next batch on the device, or None when none came within `timeout` seconds."""
         if not self._is_asked:
             self._is_asked = True
-            self._wanted.release()
+            self._batches.ask()
         try:
             batch = self._ready.get(timeout=timeout)
         except queue.Empty:
             return None
         self._is_asked = False
+        self._wanted.release()
         return batch

@@ -14,7 +14,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from seed_rl import devices
 from seed_rl.acting import InferenceLoop
 from seed_rl.agent import Agent
 from seed_rl.checkpoints import CheckpointError, Checkpoints
@@ -96,9 +95,7 @@ class Learner:
         if self._saved_updates is not None:
             self.source.restore(self._saved_updates)
         self.trainer = Trainer(agent, self.optimizer, agent_config.batch_size, self.source.form)
-        self.prefetcher = Prefetcher(
-            self.source, self.trainer.to_device, 0 if devices.is_cpu_only() else 1, stop
-        )
+        self.prefetcher = Prefetcher(self.source, self.trainer.to_device, stop)
         self._metrics = Accumulator()
         self._times = StageTimes()
         self._server = make_server(

@@ -40,7 +40,7 @@ class QueuedSource:
     ) -> None:
         self.form = form(length, step_specs, state_specs)
         columns = specs.flatten(step_specs), specs.flatten(state_specs)
-        self._store = UnrollStore(num_envs, length, *columns)
+        self._store = UnrollStore(num_envs, length, *columns, group_size=batch_size)
         self._batches = BatchQueue(batch_size, length, *columns, stop)
 
     def restart(self, env_ids: np.ndarray) -> None:
@@ -56,6 +56,9 @@ class QueuedSource:
     def put(self, env_ids: np.ndarray) -> None:
         self._batches.put(self._store, env_ids)
         self._store.advance(env_ids)
+
+    def ask(self) -> None:
+        self._batches.ask()
 
     def get(self) -> HostBatch:
         return self._batches.get()

@@ -221,6 +221,9 @@ class ReplayedSource:
             raise FloatingPointError(f"{message}; --max_bad_updates=1 leaves such unrolls out")
         _logger.warning("%s; left out", message)
 
+    def ask(self) -> None:
+        """Nothing waits for it: the ratio says how far acting may be ahead."""
+
     def get(self) -> HostBatch:
         buffers = wait_for(self._free, self._stop)
         self.limiter.wait_to_sample()

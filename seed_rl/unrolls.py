@@ -17,7 +17,9 @@ class UnrollStore:
     default the first.
 
     Were all environments to start their first unroll at once, they would end it at once, and
-    batches would come in bursts. So environment i first lets i * T / num_envs steps pass.
+    batches would come in bursts. So of G groups of environments the one numbered g first lets
+    g * T / G steps pass. Those of one group end their unrolls together: were a batch made of them
+    one by one, the first would wait for the last, and the steps in it would be older.
     """
 
     def __init__(
@@ -26,7 +28,7 @@ class UnrollStore:
         length: int,
         step_specs: Sequence[ArraySpec],
         state_specs: Sequence[ArraySpec],
-        stagger: bool = True,
+        group_size: int = 1,
         state_position: int = 0,
     ) -> None:
         """`state_position`, 0 to T, is the step whose state is kept."""
@@ -35,7 +37,8 @@ class UnrollStore:
         self.steps = [spec.zeros(num_envs, length + 1) for spec in step_specs]
         self.states = [spec.zeros(num_envs) for spec in state_specs]
         self.versions = np.zeros((num_envs, length + 1), np.int64)
-        skipped = np.arange(num_envs) * length // num_envs if stagger else np.zeros(num_envs, int)
+        num_groups = -(-num_envs // group_size)
+        skipped = np.arange(num_envs) // group_size * length // num_groups
         self._start = -skipped
         self._position = self._start.copy()
 

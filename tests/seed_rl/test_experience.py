@@ -19,12 +19,12 @@ STEP_SPECS = [ArraySpec((), "int64"), ArraySpec((2,), "float32")]
 STATE_SPECS = [ArraySpec((3,), "float32")]
 
 
-def make_queue(stop: threading.Event, num_buffers: int = 2) -> BatchQueue:
-    return BatchQueue(BATCH_SIZE, LENGTH, STEP_SPECS, STATE_SPECS, stop, num_buffers)
+def make_queue(stop: threading.Event) -> BatchQueue:
+    return BatchQueue(BATCH_SIZE, LENGTH, STEP_SPECS, STATE_SPECS, stop)
 
 
 def make_store() -> UnrollStore:
-    return UnrollStore(NUM_ENVS, LENGTH, STEP_SPECS, STATE_SPECS, stagger=False)
+    return UnrollStore(NUM_ENVS, LENGTH, STEP_SPECS, STATE_SPECS, group_size=NUM_ENVS)
 
 
 class Producer:
@@ -82,38 +82,61 @@ def test_batches_come_in_the_order_of_their_unrolls(group: ThreadGroup) -> None:
     producer = Producer(queue)
     group.start("producer", producer.run)
     for k in range(20):
+        queue.ask()
         batch = queue.get()
         assert_holds(batch, k * BATCH_SIZE)
         queue.release(batch)
 
 
-def test_several_unrolls_at_once_may_fill_more_than_a_batch() -> None:
-    queue, store = make_queue(threading.Event()), make_store()
+def test_several_unrolls_at_once_may_fill_more_than_a_batch(group: ThreadGroup) -> None:
+    queue, store = make_queue(group.stop), make_store()
     for env_id in range(NUM_ENVS):
         store.states[0][env_id] = env_id
-    queue.put(store, np.arange(NUM_ENVS))
-    assert queue.waiting == 1
-    queue.put(store, np.arange(NUM_ENVS)[2:])
-    assert queue.waiting == 2
-    assert [queue.get().env_ids.tolist() for _ in range(2)] == [[0, 1, 2], [3, 2, 3]]
+
+    def put_twice() -> None:
+        queue.put(store, np.arange(NUM_ENVS))
+        queue.put(store, np.arange(NUM_ENVS)[2:])
+
+    group.start("put", put_twice)
+    taken = []
+    for _ in range(2):
+        queue.ask()
+        batch = queue.get()
+        taken.append(batch.env_ids.tolist())
+        queue.release(batch)
+    assert taken == [[0, 1, 2], [3, 2, 3]]
 
 
-@pytest.mark.parametrize("num_buffers", [1, 2])
-def test_put_waits_while_no_buffer_is_free(group: ThreadGroup, num_buffers: int) -> None:
-    """Case 5: a learner that does not train stalls its actors; memory does not grow."""
-    queue = make_queue(group.stop, num_buffers)
+def test_put_waits_until_the_full_batch_is_asked_for(group: ThreadGroup) -> None:
+    """Case 5: a learner that does not train stalls its actors; the policy lag does not grow."""
+    queue = make_queue(group.stop)
     producer = Producer(queue)
     group.start("producer", producer.run)
-    wait_until(lambda: queue.waiting == num_buffers)
-    time.sleep(0.3)  # it could do much in this time
-    assert producer.num_put == num_buffers * BATCH_SIZE
-    assert queue.waiting == num_buffers
+    for k in range(3):
+        wait_until(lambda: queue.waiting == 1)
+        time.sleep(0.2)  # it could do much in this time
+        assert producer.num_put == (k + 1) * BATCH_SIZE - 1, "the one in hand filled the batch"
+        batch = queue.get()
+        assert_holds(batch, k * BATCH_SIZE)
+        queue.release(batch)
+        time.sleep(0.2)
+        assert producer.num_put == (k + 1) * BATCH_SIZE - 1, "on its way is not asked for"
+        queue.ask()
+
+
+def test_put_waits_while_the_buffer_is_in_use(group: ThreadGroup) -> None:
+    """Case 5: memory does not grow."""
+    queue = make_queue(group.stop)
+    producer = Producer(queue)
+    for _ in range(2):
+        queue.ask()
+    group.start("producer", producer.run)
     batch = queue.get()
     time.sleep(0.3)
-    assert producer.num_put == num_buffers * BATCH_SIZE, "a buffer in use is not free"
+    assert producer.num_put == BATCH_SIZE
     assert_holds(batch, 0)
     queue.release(batch)
-    wait_until(lambda: producer.num_put == (num_buffers + 1) * BATCH_SIZE)
+    wait_until(lambda: producer.num_put == 2 * BATCH_SIZE)
 
 
 def test_stop_wakes_whoever_waits() -> None:
@@ -128,13 +151,14 @@ def test_stop_wakes_whoever_waits() -> None:
             body()
         ended.append(name)
 
-    prefetcher = Prefetcher(empty, lambda batch: batch, 1, group.stop)
-    unasked = Prefetcher(full, lambda batch: batch, 0, group.stop)
+    prefetcher = Prefetcher(empty, lambda batch: batch, group.stop)
+    moved: list[HostBatch] = []
+    ahead = Prefetcher(full, moved.append, group.stop)
     group.start("put", lambda: record("put", producer.run))
     group.start("get", lambda: record("get", empty.get))
     group.start("no batch", lambda: record("no batch", prefetcher.run))
-    group.start("not wanted", lambda: record("not wanted", unasked.run))
-    wait_until(lambda: full.waiting == 2)
+    group.start("not wanted", lambda: record("not wanted", ahead.run))
+    wait_until(lambda: len(moved) == 1)
     assert not ended
     start = time.monotonic()
     group.join(5)
@@ -143,8 +167,7 @@ def test_stop_wakes_whoever_waits() -> None:
     assert time.monotonic() - start < 2
 
 
-@pytest.mark.parametrize("num_ahead", [0, 1])
-def test_prefetcher_is_so_many_batches_ahead(num_ahead: int, group: ThreadGroup) -> None:
+def test_prefetcher_is_one_batch_ahead(group: ThreadGroup) -> None:
     """Case 5: and not more, or the policy lag would grow."""
     queue = make_queue(group.stop)
     moved: list[int] = []
@@ -153,14 +176,16 @@ def test_prefetcher_is_so_many_batches_ahead(num_ahead: int, group: ThreadGroup)
         moved.append(len(moved))
         return moved[-1], batch.steps[0].copy()
 
-    prefetcher = Prefetcher(queue, to_device, num_ahead, group.stop)
+    prefetcher = Prefetcher(queue, to_device, group.stop)
+    assert prefetcher.get(0.01) is None
     producer = Producer(queue)
     group.start("producer", producer.run)
     group.start("prefetch", prefetcher.run)
     for k in range(10):
-        wait_until(lambda k=k: len(moved) == k + num_ahead)
+        # One batch waits on the device, and no more is filled until it is asked for.
+        wait_until(lambda k=k: len(moved) == k + 1)
         time.sleep(0.05)
-        assert len(moved) == k + num_ahead
+        assert len(moved) == k + 1
         taken = prefetcher.get(10)
         assert taken is not None
         number, first_column = taken
@@ -168,21 +193,8 @@ def test_prefetcher_is_so_many_batches_ahead(num_ahead: int, group: ThreadGroup)
         np.testing.assert_array_equal(
             first_column[0], np.arange(k * BATCH_SIZE, (k + 1) * BATCH_SIZE) * 10
         )
-    # Two full buffers wait, ten batches have been used.
-    wait_until(lambda: producer.num_put == (10 + num_ahead + 2) * BATCH_SIZE)
-
-
-def test_to_wait_again_is_to_ask_once(group: ThreadGroup) -> None:
-    queue = make_queue(group.stop)
-    moved: list[HostBatch] = []
-    prefetcher = Prefetcher(queue, moved.append, 0, group.stop)
-    assert prefetcher.get(0.01) is None
-    assert prefetcher.get(0.01) is None
-    group.start("producer", Producer(queue).run)
-    group.start("prefetch", prefetcher.run)
-    wait_until(lambda: len(moved) == 1)
-    time.sleep(0.05)
-    assert len(moved) == 1
+    wait_until(lambda: len(moved) == 11)
+    assert producer.num_put == 11 * BATCH_SIZE - 1
 
 
 def test_a_failure_on_the_way_to_the_device_is_not_lost() -> None:
@@ -193,7 +205,8 @@ def test_a_failure_on_the_way_to_the_device_is_not_lost() -> None:
     def to_device(batch: HostBatch) -> None:
         raise MemoryError("no room on the device")
 
-    group.start("prefetch", Prefetcher(queue, to_device, 1, group.stop).run)
+    group.start("prefetch", Prefetcher(queue, to_device, group.stop).run)
+    queue.ask()
     Producer(queue).put(BATCH_SIZE)
     assert group.stop.wait(10)
     group.join(10)

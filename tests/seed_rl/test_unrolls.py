@@ -67,7 +67,7 @@ def test_unrolls_overlap_by_one_step(length: int) -> None:
     rng = np.random.default_rng(length)
     num_envs = 4
     recorder = Recorder(
-        UnrollStore(num_envs, length, STEP_SPECS, STATE_SPECS, stagger=False), num_envs
+        UnrollStore(num_envs, length, STEP_SPECS, STATE_SPECS, group_size=num_envs), num_envs
     )
     for _ in range(100):
         recorder.append(rng.permutation(num_envs)[: rng.integers(1, num_envs + 1)])
@@ -91,25 +91,31 @@ def test_versions_of_each_step() -> None:
     assert seen == [[12, 11, 12], [14, 13, 14]]
 
 
-def test_environments_end_their_unrolls_in_turn() -> None:
+@pytest.mark.parametrize("group_size", [1, 2, 4])
+def test_groups_of_environments_end_their_unrolls_in_turn(group_size: int) -> None:
     """So that batches come evenly. Nothing else depends on it: no step is lost once it started."""
     num_envs, length = 8, 4
-    recorder = Recorder(UnrollStore(num_envs, length, STEP_SPECS, STATE_SPECS), num_envs)
+    store = UnrollStore(num_envs, length, STEP_SPECS, STATE_SPECS, group_size)
+    recorder = Recorder(store, num_envs)
     everyone = np.arange(num_envs)
-    ended = [len(recorder.append(everyone)) for _ in range(5 * length)]
-    assert max(ended) == 2
-    assert set(ended[2 * length :]) == {2}
+    ended = [recorder.append(everyone).tolist() for _ in range(5 * length)]
+    in_turn = {
+        1: [[0, 1], [2, 3], [4, 5], [6, 7]],
+        2: [[0, 1], [2, 3], [4, 5], [6, 7]],
+        4: [[0, 1, 2, 3], [], [4, 5, 6, 7], []],
+    }
+    assert ended[length : 5 * length] == in_turn[group_size] * 4
     for env_id in range(num_envs):
-        start = env_id * length // num_envs
+        start = env_id // group_size * length * group_size // num_envs
         for k, unroll in enumerate(recorder.unrolls[env_id]):
             first = 1000 * env_id + start + k * length
             assert unroll == list(range(first, first + length + 1))
 
 
-@pytest.mark.parametrize("stagger", [True, False])
-def test_restart_drops_the_unroll_in_progress_of_these_environments_only(stagger: bool) -> None:
+@pytest.mark.parametrize("group_size", [1, 2, 3])
+def test_restart_drops_the_unroll_in_progress_of_these_environments_only(group_size: int) -> None:
     num_envs, length = 3, 4
-    store = UnrollStore(num_envs, length, STEP_SPECS, STATE_SPECS, stagger)
+    store = UnrollStore(num_envs, length, STEP_SPECS, STATE_SPECS, group_size)
     recorder = Recorder(store, num_envs)
     everyone = np.arange(num_envs)
     for _ in range(2 * length + 2):
@@ -119,7 +125,7 @@ def test_restart_drops_the_unroll_in_progress_of_these_environments_only(stagger
     store.restart(np.array([1]))
     for _ in range(2 * length + 2):
         recorder.append(everyone)
-    first = 1000 + restarted_at + (length // num_envs if stagger else 0)
+    first = 1000 + restarted_at + (length // num_envs if group_size == 1 else 0)
     assert recorder.unrolls[1][before[1]] == list(range(first, first + length + 1))
     for env_id in (0, 2):
         unrolls = recorder.unrolls[env_id]
@@ -311,7 +317,7 @@ def play(
         LENGTH,
         specs.flatten(inference.step_specs),
         specs.flatten(inference.state_specs),
-        stagger=False,
+        group_size=NUM_ENVS,
     )
     batches = source._batches
     server = ScriptedServer(
@@ -332,6 +338,7 @@ def play(
     group.start("inference", loop.run)
     try:
         while True:
+            batches.ask()
             batch = batches.get()
             steps: Step = specs.unflatten(
                 inference.step_specs, [leaf[:, 0].copy() for leaf in batch.steps]
