@@ -283,6 +283,7 @@ setup(
     extras_require={
         "atari": ["ale-py>=0.12"],
         "atari-py": ["ale-py>=0.12", "atari-py>=0.2.9", "gym>=0.22"],
+        "gpu": ["tensorflow[and-cuda]>=2.21"],
         "gym": ["gym>=0.22"],
         "mujoco": ["gymnasium[mujoco]>=1.1"],
         "test": [

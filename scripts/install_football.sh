@@ -2,7 +2,7 @@
 # Installs Google Research Football, whose engine is compiled from source: some 5 minutes of two
 # cores, once. Debian's packages are installed where nothing has to be asked, as by root.
 # Usage: scripts/install_football.sh. PYTHON chooses the interpreter, by default that of the virtual
-# environment of run_local.sh; it may be of any environment.
+# environment of run_local.sh; it may be of any environment. --requirements only prints what pip gets.
 set -euo pipefail
 exec </dev/null
 
@@ -47,6 +47,10 @@ require_boost() {
             "python3; let SEED_RL_VENV name another folder, and python3 be /usr/bin/python3"
 }
 
+if [[ ${1:-} == --requirements ]]; then
+    printf '%s\n' "${football[@]}" "${build[@]}"
+    exit
+fi
 python="${PYTHON:-${SEED_RL_VENV:-$root/.venv}/bin/python}"
 command -v "$python" >/dev/null || fail "found no $python; let PYTHON name an interpreter"
 # A path counts from where it was typed.

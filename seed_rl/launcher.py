@@ -43,6 +43,7 @@ restarts actors that die, and ends all of them together.
                    stopped (default: a new folder in ./logs)
   --server_address where actors find the learner; 0.0.0.0:8686 also lets in actors of other
                    machines (default: a unix socket in a temporary folder)
+  --docker         of run_local.sh only: run in a container; --docker=gpu with this machine's GPUs
 
 All other flags go to the learner or the actors. They are listed by
   python -m seed_rl --run_mode=learner --environment=GAME --agent=AGENT --help

@@ -10,7 +10,12 @@ import sys
 import pytest
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
-SCRIPTS = [ROOT / "run_local.sh", ROOT / ".ci/run", *sorted((ROOT / "scripts").glob("*.sh"))]
+SCRIPTS = [
+    ROOT / "run_local.sh",
+    ROOT / ".ci/run",
+    *sorted((ROOT / "docker").glob("*.sh")),
+    *sorted((ROOT / "scripts").glob("*.sh")),
+]
 # Found on every machine, yet not on ours: case 13 and 14.
 ABSENT = {"tmux", "screen", "docker", "apt-get", "sudo"}
 
@@ -373,6 +378,46 @@ def test_usage_needs_no_installation(
     assert "usage: run_local.sh GAME AGENT NUM_ACTORS" in result.stdout
     assert len(result.stdout.splitlines()) > 10 if code == 0 else 2
     assert not (checkout / ".venv").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "image", "gpus"),
+    [
+        (["--docker", "football", "vtrace", "2"], "seed_rl:football-cpu", False),
+        (["football", "vtrace", "2", "--docker=gpu"], "seed_rl:football-gpu", True),
+    ],
+)
+def test_docker_takes_the_place_of_the_installation(
+    commands: pathlib.Path, checkout: pathlib.Path, words: list[str], image: str, gpus: bool
+) -> None:
+    """No Python is needed, nothing is installed, and all other words reach the container."""
+    add_command(commands, "docker", 'printf "%s\\n" "$*" >>"$HOME/calls"')
+    result = run(commands, checkout / "run_local.sh", *words, "--game=1_vs_1_easy")
+    assert (result.returncode, result.stdout) == (0, "")
+    inspects, runs = (commands.parent / "calls").read_text().splitlines()
+    assert inspects == f"image inspect {image}"
+    assert runs.startswith("run --rm --init --user ")
+    assert (" --gpus all " in runs) == gpus
+    assert runs.endswith(f" {image} seed_rl.launcher football vtrace 2 --game=1_vs_1_easy")
+    assert not (checkout / ".venv").exists()
+
+
+def test_without_docker_one_line_says_so(commands: pathlib.Path, checkout: pathlib.Path) -> None:
+    """It is looked for before anything is made or installed."""
+    result = run(commands, checkout / "run_local.sh", "--docker", "catch", "vtrace", "2")
+    assert result.returncode == 1
+    (line,) = result.stdout.splitlines()
+    assert line.startswith("seed_rl: found no docker; install Docker")
+    assert line.endswith("or leave out --docker")
+
+
+@pytest.mark.parametrize("word", ["--docker=tpu", "--docker="])
+def test_docker_of_another_kind_is_refused(
+    commands: pathlib.Path, checkout: pathlib.Path, word: str
+) -> None:
+    result = run(commands, checkout / "run_local.sh", "catch", "vtrace", "2", word)
+    assert result.returncode == 2
+    assert "wanted --docker, --docker=cpu or --docker=gpu" in result.stdout
 
 
 def test_python_of_typecheck_may_be_relative(
