@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
 # Writes docker/locks/*.txt: the versions of all packages of each image, as pip chooses them today.
 # Nothing is installed. PYTHON names a Python of the version that the images have.
+# Usage: docker/lock.sh [NAME]..., such as atari-cpu; all by default.
 set -euo pipefail
 exec </dev/null
 
 # shellcheck source-path=SCRIPTDIR
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
+names=" $* "
 python="${PYTHON:-python3}"
 version=3.11
 "$python" -c "import sys; sys.exit('%d.%d' % sys.version_info[:2] != '$version')" ||
@@ -19,6 +21,7 @@ trap 'rm -rf "$scratch"' EXIT
 lock() {
     local name="$1"
     shift
+    [[ $names == "  " || $names == *" $name "* ]] || return 0
     echo "seed_rl: docker/locks/$name.txt"
     SEED_RL_NATIVE=0 "$scratch/venv/bin/python" -m pip install -q --disable-pip-version-check \
         --dry-run --ignore-installed --report "$scratch/report.json" "$@" ||
