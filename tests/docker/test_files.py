@@ -104,6 +104,8 @@ def test_images(target: str) -> None:
             assert "rm -rf /var/lib/apt/lists/*" in words
             assert not re.search(r"g\+\+|-dev\b|python3-venv", words)
     stages_copied = [words.split()[0] for name, words in made if name == "COPY"]
+    name, words = made[-1]
+    assert (name, words.split()[:2]) == ("RUN", ["python", "-c"])  # it can import what it needs
     assert stages_copied == [f"--from={target}-packages", "--from=code"]
 
 
