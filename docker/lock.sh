@@ -1,13 +1,17 @@
 #!/usr/bin/env bash
 # Writes docker/locks/*.txt: the versions of all packages of each image, as pip chooses them today.
 # Nothing is installed. PYTHON names a Python of the version that the images have.
-# Usage: docker/lock.sh [NAME]..., such as atari-cpu; all by default.
 set -euo pipefail
 exec </dev/null
 
 # shellcheck source-path=SCRIPTDIR
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
+usage="usage: docker/lock.sh [build | TARGET-cpu | TARGET-gpu]...; all by default"
+for name in "$@"; do
+    [[ $name == build || ($name =~ -(cpu|gpu)$ && " ${targets[*]} " == *" ${name%-*} "*) ]] ||
+        refuse "saw $name, wanted build, or one of ${targets[*]} with -cpu or -gpu"
+done
 names=" $* "
 python="${PYTHON:-python3}"
 version=3.11

@@ -1,4 +1,4 @@
-"""build.sh and run.sh with a `docker` that writes down what it is asked."""
+"""build.sh and run.sh with a `docker` that writes down what it is asked; lock.sh."""
 
 import os
 import pathlib
@@ -27,16 +27,13 @@ class Shell:
         self._path = f"{folder}/bin:/usr/bin:/bin"
 
     def run(
-        self, script: pathlib.Path, *words: str, fails: str = "", image: str = ""
+        self, script: pathlib.Path, *words: str, fails: str = "", **variables: str
     ) -> tuple[int, str]:
         """Exit code and output."""
-        environment = {"PATH": self._path, "CALLS": str(self._calls), "FAILS": fails}
-        if image:
-            environment["SEED_RL_IMAGE"] = image
         done = subprocess.run(
             [script, *words],
             cwd=self.folder,
-            env=environment,
+            env={"PATH": self._path, "CALLS": str(self._calls), "FAILS": fails, **variables},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -177,7 +174,7 @@ def test_exit_code_of_the_container_is_that_of_run(shell: Shell) -> None:
 
 
 def test_image_of_the_user_is_neither_looked_for_nor_built(shell: Shell) -> None:
-    code, _ = shell.run(DOCKER / "run.sh", "atari", "vtrace", "2", image="a/b:1")
+    code, _ = shell.run(DOCKER / "run.sh", "atari", "vtrace", "2", SEED_RL_IMAGE="a/b:1")
     assert code == 0
     assert shell.calls() == [ran(shell, "a/b:1", "atari vtrace 2")]
 
@@ -219,3 +216,22 @@ def test_run_of_what_can_not_be_meant(shell: Shell, words: str) -> None:
     assert code == 2
     assert said.splitlines()[-1].startswith("usage: docker/run.sh [--gpu] GAME AGENT NUM_ACTORS")
     assert shell.calls() == []
+
+
+def test_locks_that_are_not_there(shell: Shell) -> None:
+    for name in ("atari", "pong-cpu", "-cpu", "builds"):
+        code, said = shell.run(DOCKER / "lock.sh", "build", name)
+        assert code == 2
+        assert said.startswith(f"seed_rl: saw {name}, wanted build, or one of atari dmlab football")
+
+
+def test_locks_for_another_python_are_not_made(shell: Shell) -> None:
+    """The packages that it would choose could not be installed into the images."""
+    old = shell.folder / "python"
+    old.write_text("#!/bin/sh\n[ $1 = --version ] && echo Python 3.12.1; exit 1\n")
+    old.chmod(0o755)
+    code, said = shell.run(DOCKER / "lock.sh", PYTHON=str(old))
+    assert code == 1
+    assert said.splitlines()[-1] == (
+        "seed_rl: the images have Python 3.11; let PYTHON name one, saw Python 3.12.1"
+    )
