@@ -16,6 +16,9 @@ refuse() {
 }
 
 require_docker() {
+    local said
     command -v docker >/dev/null ||
         fail "found no docker; install Docker (docs.docker.com/engine/install), or leave out --docker"
+    # The client alone is not enough, and its user must be let in.
+    said="$(docker version --format '{{.Server.Version}}' 2>&1)" || fail "docker: ${said##*$'\n'}"
 }

@@ -21,19 +21,21 @@ done
 ((${#words[@]} >= 3 && ${#words[@]} <= 4)) ||
     refuse "wanted GAME AGENT NUM_ACTORS [ENVS_PER_ACTOR] before the flags, saw ${words[*]:-nothing}"
 game="${words[0]}"
+require_docker
 
 # What has no image of its own needs no packages of its own.
 target=atari
 [[ " ${targets[*]} " != *" $game "* ]] || target="$game"
 [[ $game != gym ]] || target=mujoco
 
-# Logs are kept where they are without Docker, and belong to whoever starts it.
+# Logs are kept where they are without Docker, and belong to whoever starts it. Paths are the same
+# inside and outside: those that the launcher shows are right here, too.
 if [[ $game == *:* ]]; then
     [[ ! -e seed_rl/__init__.py ]] ||
         fail "$PWD has a seed_rl of its own, which hides the image's; start from the folder of ${game%%:*}"
-    mounts=(--volume "$PWD:/work")
+    place=(--workdir "$PWD" --volume "$PWD:$PWD")
 else
-    mounts=(--volume "$PWD/logs:/work/logs")
+    place=(--workdir "$PWD" --volume "$PWD/logs:$PWD/logs")
 fi
 mkdir -p logs # or Docker makes it, as root
 flags=()
@@ -45,7 +47,7 @@ while (($# > 0)); do
         logdir="${BASH_REMATCH[1]}"
         mkdir -p "$logdir"
         logdir="$(cd "$logdir" && pwd)"
-        mounts+=(--volume "$logdir:$logdir")
+        place+=(--volume "$logdir:$logdir")
         flags+=("--logdir=$logdir")
     else
         flags+=("$1")
@@ -53,7 +55,6 @@ while (($# > 0)); do
     shift
 done
 
-require_docker
 image="${SEED_RL_IMAGE:-seed_rl:$target-$device}"
 if [[ -z ${SEED_RL_IMAGE:-} ]] && ! docker image inspect "$image" >/dev/null 2>&1; then
     echo "seed_rl: building the image $image; the first time, this takes some minutes"
@@ -61,6 +62,10 @@ if [[ -z ${SEED_RL_IMAGE:-} ]] && ! docker image inspect "$image" >/dev/null 2>&
 fi
 gpus=()
 [[ $device == cpu ]] || gpus=(--gpus all)
+# What the launcher shows for watching a run; it adds the --logdir.
+tensorboard="docker run --rm --init --publish 127.0.0.1:6006:6006$(printf ' %q' "${place[@]}" "$image")"
+tensorboard+=" tensorboard.main --host 0.0.0.0"
 # --init: whoever is process 1 inherits orphans. Shared memory is for gymnasium's own subprocesses.
-exec docker run --rm --init --user "$(id -u):$(id -g)" --shm-size=1g "${gpus[@]}" "${mounts[@]}" \
-    "$image" seed_rl.launcher "${words[@]}" "${flags[@]}"
+# Without a terminal of its own, the container gets Ctrl-C and SIGTERM from the client.
+exec docker run --rm --init --user "$(id -u):$(id -g)" --shm-size=1g "${gpus[@]}" "${place[@]}" \
+    --env "SEED_RL_TENSORBOARD=$tensorboard" "$image" seed_rl.launcher "${words[@]}" "${flags[@]}"

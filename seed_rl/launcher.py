@@ -287,7 +287,12 @@ def is_in_use(logdir: pathlib.Path) -> bool:
 
 
 def tensorboard_command() -> str:
-    """The one installed beside this Python, since its folder need not be in PATH."""
+    """The one installed beside this Python, since its folder need not be in PATH.
+
+    docker/run.sh says by SEED_RL_TENSORBOARD how it is started from outside.
+    """
+    if "SEED_RL_TENSORBOARD" in os.environ:
+        return os.environ["SEED_RL_TENSORBOARD"]
     beside = pathlib.Path(sys.executable).with_name("tensorboard")
     if not beside.exists():
         return "tensorboard"

@@ -10,7 +10,7 @@ DOCKER = pathlib.Path(__file__).parent.parent.parent / "docker"
 # Fails where $FAILS is among its first words, as `build`.
 STUB = """#!/bin/sh
 printf '%s\\n' "$*" >>"$CALLS"
-case "$FAILS" in "$1" | "$1 $2") exit 7 ;; esac
+case "$FAILS" in "$1" | "$1 $2") echo "Cannot $FAILS" >&2; exit 7 ;; esac
 """
 
 
@@ -42,7 +42,9 @@ class Shell:
         return done.returncode, done.stdout
 
     def calls(self) -> list[str]:
-        return self._calls.read_text().splitlines() if self._calls.exists() else []
+        """All but the questions whether there is an engine behind the client."""
+        calls = self._calls.read_text().splitlines() if self._calls.exists() else []
+        return [call for call in calls if not call.startswith("version --format ")]
 
 
 @pytest.fixture
@@ -75,9 +77,19 @@ def test_build_that_fails(shell: Shell, step: str, num_calls: int) -> None:
     """Nothing is pushed that was not built; either is one line and not code 0."""
     code, said = shell.run(DOCKER / "build.sh", "mujoco", "--tag=a/b", "--push", fails=step)
     assert code == 1
-    (line,) = said.splitlines()
+    cause, line = said.splitlines()
+    assert cause == f"Cannot {step}"
     assert line.startswith(f"seed_rl: docker {step} ")
     assert len(shell.calls()) == num_calls
+
+
+@pytest.mark.parametrize("words", [["build.sh", "atari"], ["run.sh", "atari", "vtrace", "2"]])
+def test_client_without_an_engine(shell: Shell, words: list[str]) -> None:
+    """Case 13: the one line is the client's, which says what is wrong."""
+    code, said = shell.run(DOCKER / words[0], *words[1:], fails="version")
+    assert (code, said) == (1, "seed_rl: docker: Cannot version\n")
+    assert shell.calls() == []
+    assert not list(shell.folder.iterdir())
 
 
 @pytest.mark.parametrize(
@@ -122,10 +134,13 @@ def test_dmlab_takes_the_one_wheel_of_the_user(
 
 
 def ran(shell: Shell, image: str, words: str, gpus: str = "", mounts: str = "") -> str:
-    mounts = mounts or f"--volume {shell.folder}/logs:/work/logs"
+    mounts = mounts or f"--volume {shell.folder}/logs:{shell.folder}/logs"
+    place = f"--workdir {shell.folder} {mounts}"
+    quoted = place.replace("a folder", "a\\ folder").replace("a b", "a\\ b")
     return (
-        f"run --rm --init --user {os.getuid()}:{os.getgid()} --shm-size=1g{gpus} {mounts} {image} "
-        f"seed_rl.launcher {words}"
+        f"run --rm --init --user {os.getuid()}:{os.getgid()} --shm-size=1g{gpus} {place} "
+        f"--env SEED_RL_TENSORBOARD=docker run --rm --init --publish 127.0.0.1:6006:6006 {quoted} "
+        f"{image} tensorboard.main --host 0.0.0.0 {image} seed_rl.launcher {words}"
     )
 
 
@@ -170,7 +185,7 @@ def test_run_without_the_wheel_of_dmlab(shell: Shell, checkout: pathlib.Path) ->
 
 
 def test_exit_code_of_the_container_is_that_of_run(shell: Shell) -> None:
-    assert shell.run(DOCKER / "run.sh", "catch", "vtrace", "2", fails="run") == (7, "")
+    assert shell.run(DOCKER / "run.sh", "catch", "vtrace", "2", fails="run") == (7, "Cannot run\n")
 
 
 def test_image_of_the_user_is_neither_looked_for_nor_built(shell: Shell) -> None:
@@ -185,7 +200,7 @@ def test_logdir_is_the_same_folder_inside_and_outside(shell: Shell, words: list[
     assert code == 0, said
     logdir = shell.folder / "runs/a b"
     assert logdir.is_dir()
-    mounts = f"--volume {shell.folder}/logs:/work/logs --volume {logdir}:{logdir}"
+    mounts = f"--volume {shell.folder}/logs:{shell.folder}/logs --volume {logdir}:{logdir}"
     expected = f"atari vtrace 2 --logdir={logdir} --seed=1"
     assert shell.calls()[1] == ran(shell, "seed_rl:atari-cpu", expected, mounts=mounts)
 
@@ -199,7 +214,7 @@ def test_logdir_in_a_bucket_is_passed_on(shell: Shell) -> None:
 def test_environment_of_the_user_is_found_in_their_folder(shell: Shell) -> None:
     words = "my_game:make vtrace 2 16"
     assert shell.run(DOCKER / "run.sh", *words.split())[0] == 0
-    mounts = f"--volume {shell.folder}:/work"
+    mounts = f"--volume {shell.folder}:{shell.folder}"
     assert shell.calls()[1] == ran(shell, "seed_rl:atari-cpu", words, mounts=mounts)
 
     (shell.folder / "seed_rl").mkdir()

@@ -394,7 +394,8 @@ def test_docker_takes_the_place_of_the_installation(
     add_command(commands, "docker", 'printf "%s\\n" "$*" >>"$HOME/calls"')
     result = run(commands, checkout / "run_local.sh", *words, "--game=1_vs_1_easy")
     assert (result.returncode, result.stdout) == (0, "")
-    inspects, runs = (commands.parent / "calls").read_text().splitlines()
+    asks, inspects, runs = (commands.parent / "calls").read_text().splitlines()
+    assert asks.startswith("version ")
     assert inspects == f"image inspect {image}"
     assert runs.startswith("run --rm --init --user ")
     assert (" --gpus all " in runs) == gpus

@@ -211,6 +211,8 @@ def test_tensorboard_command(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.
     assert (pathlib.Path("/") / command.strip("'")) == bin_folder / "tensorboard"
     monkeypatch.chdir(bin_folder)
     assert launcher.tensorboard_command() == f"'{bin_folder}/tensorboard'"
+    monkeypatch.setenv("SEED_RL_TENSORBOARD", "docker run IMAGE tensorboard.main")
+    assert launcher.tensorboard_command() == "docker run IMAGE tensorboard.main"
 
 
 @pytest.mark.parametrize("flags", [[], ["--logdir=run"]])
