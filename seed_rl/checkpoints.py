@@ -6,13 +6,13 @@ import collections
 import logging
 import os
 import re
-import shutil
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from seed_rl import paths
 from seed_rl.errors import UserError
 
 _logger = logging.getLogger(__name__)
@@ -56,8 +56,8 @@ class Checkpoints:
     def save(self, number: int) -> str:
         """Saves, deletes what is older than the newest few, and returns the checkpoint's path."""
         unfinished = os.path.join(self._directory, _UNFINISHED)
-        shutil.rmtree(unfinished, ignore_errors=True)  # left by a process that was killed
-        os.makedirs(unfinished)
+        paths.remove_tree(unfinished)  # left by a process that was killed
+        paths.makedirs(unfinished)
         tf.raw_ops.SaveV2(
             prefix=os.path.join(unfinished, f"ckpt-{number}"),
             tensor_names=list(self._variables),
@@ -65,9 +65,9 @@ class Checkpoints:
             tensors=[variable.read_value() for variable in self._variables.values()],
         )
         # Its index, without which it is not there, comes last and goes first.
-        for name in sorted(os.listdir(unfinished), key=lambda name: name.endswith(_INDEX)):
-            os.replace(os.path.join(unfinished, name), os.path.join(self._directory, name))
-        os.rmdir(unfinished)
+        for name in sorted(paths.listdir(unfinished), key=lambda name: name.endswith(_INDEX)):
+            paths.replace(os.path.join(unfinished, name), os.path.join(self._directory, name))
+        paths.remove_tree(unfinished)
         older = [path for found, path in self._found() if found <= number]
         for path in older[self._max_to_keep :]:
             self._delete(path)
@@ -80,16 +80,16 @@ class Checkpoints:
         and where a whole one does not match our variables: that is another network, and an older
         checkpoint would not help.
         """
-        paths = [path for _, path in self._found()]
-        for path in paths:
+        found = [path for _, path in self._found()]
+        for path in found:
             try:
                 self.restore(path)
                 return path
             except DamagedCheckpointError as error:
                 _logger.warning("%s; trying the one before", error)
-        if paths:
+        if found:
             raise CheckpointError(
-                f"all {len(paths)} checkpoints in {self._directory} are damaged; move them away "
+                f"all {len(found)} checkpoints in {self._directory} are damaged; move them away "
                 "to start anew"
             )
         return None
@@ -100,7 +100,7 @@ class Checkpoints:
         The checkpoint may have further parts: an agent alone is restored from that of a whole run.
         Raises DamagedCheckpointError, or CheckpointError with the names that do not match.
         """
-        if not os.path.isfile(path + _INDEX):
+        if not paths.exists(path + _INDEX):
             raise CheckpointError(
                 f"there is no checkpoint {path}: wanted logdir/checkpoints/ckpt-N, where "
                 f"ckpt-N{_INDEX} is one of the files there"
@@ -119,17 +119,15 @@ class Checkpoints:
 
     def _found(self) -> list[tuple[int, str]]:
         """Numbers and paths of the checkpoints, from newest to oldest."""
-        if not os.path.isdir(self._directory):
-            return []
-        matches = map(_INDEX_NAME.fullmatch, os.listdir(self._directory))
+        matches = map(_INDEX_NAME.fullmatch, paths.listdir(self._directory))
         numbers = sorted((int(match[1]) for match in matches if match), reverse=True)
         return [(number, os.path.join(self._directory, f"ckpt-{number}")) for number in numbers]
 
     def _delete(self, path: str) -> None:
-        os.remove(path + _INDEX)
-        for name in os.listdir(self._directory):
+        paths.remove(path + _INDEX)
+        for name in paths.listdir(self._directory):
             if name.startswith(os.path.basename(path) + ".data-"):
-                os.remove(os.path.join(self._directory, name))
+                paths.remove(os.path.join(self._directory, name))
 
 
 def _variables(part_name: str, part: Any, seen: set[int]) -> dict[str, tf.Variable]:
@@ -154,7 +152,9 @@ def _read(path: str) -> dict[str, np.ndarray]:
     Raises DamagedCheckpointError where that fails: TensorFlow checks a checksum on every read.
     """
     try:
-        reader = tf.train.load_checkpoint(path)
+        # tf.train.load_checkpoint asks first whether the path is a folder, which file systems
+        # without real ones may affirm.
+        reader = tf.compat.v1.train.NewCheckpointReader(path)
         return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
     # What TensorFlow raises depends on where the file is cut.
     except (tf.errors.OpError, IndexError, ValueError, RuntimeError) as error:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from seed_rl import paths
 from seed_rl.agent import Agent
 from seed_rl.agents import registry as agents
 from seed_rl.checkpoints import CheckpointError, Checkpoints
@@ -99,7 +100,7 @@ class Experiment:
     def read(logdir: str) -> Experiment:
         """The experiment that trained in `logdir`."""
         path = os.path.join(logdir, CONFIG_FILE)
-        if not os.path.exists(path):
+        if not paths.exists(path):
             raise LogdirError(f"{logdir} has no {CONFIG_FILE}: no learner has run there")
         try:
             return Experiment.from_json(_read_config(path))
@@ -114,7 +115,7 @@ class Experiment:
         """
         path = os.path.join(logdir, CONFIG_FILE)
         changes: list[str] = []
-        if os.path.exists(path):
+        if paths.exists(path):
             before, now = _settings(_read_config(path)), _settings(self.to_json())
             for name in sorted(before.keys() | now.keys()):
                 if before.get(name) == now.get(name):
@@ -126,7 +127,7 @@ class Experiment:
                         "choose another --logdir, or start with the settings of that run"
                     )
                 changes.append(change)
-        elif os.path.isdir(logdir) and set(os.listdir(logdir)) - _BEFORE_CONFIG:
+        elif set(paths.listdir(logdir)) - _BEFORE_CONFIG:
             raise LogdirError(
                 f"{logdir} is not empty and has no {CONFIG_FILE}: it is not a log dir of ours; "
                 "choose another --logdir"
@@ -135,12 +136,9 @@ class Experiment:
 
     def write(self, logdir: str) -> None:
         """Makes `logdir` this experiment's. The file is whole at any time."""
-        path = os.path.join(logdir, CONFIG_FILE)
-        os.makedirs(logdir, exist_ok=True)
-        with open(path + ".new", "w", encoding="utf-8") as file:
-            json.dump(self.to_json(), file, indent=2)
-            file.write("\n")
-        os.replace(path + ".new", path)
+        paths.makedirs(logdir)
+        text = json.dumps(self.to_json(), indent=2)
+        paths.write_text(os.path.join(logdir, CONFIG_FILE), f"{text}\n")
 
 
 class TrainedAgent(NamedTuple):
@@ -171,11 +169,11 @@ def load_trained(logdir: str, checkpoint: str = "") -> TrainedAgent:
 
 
 def _read_config(path: str) -> dict[str, Any]:
-    with open(path, encoding="utf-8") as file:
-        try:
-            value = json.load(file)
-        except ValueError as error:
-            raise LogdirError(f"{path} is damaged, it is no JSON: {error}") from error
+    text = paths.read_text(path)
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise LogdirError(f"{path} is damaged, it is no JSON: {error}") from error
     if not isinstance(value, dict):
         raise LogdirError(f"{path} is damaged: wanted a JSON object, saw {value!r}")
     return value

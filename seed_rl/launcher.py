@@ -227,6 +227,11 @@ def make_plan(words: Words, scratch_folder: str) -> Plan:
                 f"--{name}={getattr(config, name)}, but {made_of} = {wanted}: leave the flag out"
             )
 
+    if "://" in config.logdir:
+        raise UserError(
+            f"--logdir={config.logdir}: the launcher keeps its log files there, which takes a "
+            "folder of this machine; python -m seed_rl --run_mode=learner can write elsewhere"
+        )
     actor_address = connect_address(config.server_address)
     with as_user_error(ValueError):
         addresses.parse(actor_address)

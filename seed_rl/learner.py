@@ -10,10 +10,11 @@ import os
 import sys
 import threading
 import time
-from typing import Any
+from typing import IO, Any
 
 import tensorflow as tf
 
+from seed_rl import paths
 from seed_rl.acting import InferenceLoop
 from seed_rl.agent import Agent
 from seed_rl.checkpoints import CheckpointError, Checkpoints
@@ -195,7 +196,8 @@ class Learner:
             self._server.close(finished)
             self._threads.join(_JOIN_SECS)
             self._writer.close()
-            self._lock_file.close()
+            if self._lock_file is not None:
+                self._lock_file.close()
         _logger.info(
             "%s at %s frames", "finished" if finished else "stopped", f"{self.num_frames:,}"
         )
@@ -243,8 +245,14 @@ class Learner:
         _logger.warning("%s; skipped", message)
 
     def _lock_logdir(self) -> None:
-        """Raises LogdirError where another learner runs in the log dir."""
-        os.makedirs(self._config.logdir, exist_ok=True)
+        """Raises LogdirError where another learner runs in the log dir.
+
+        A remote log dir can't be locked: whoever starts learners sees to it that there is one.
+        """
+        paths.makedirs(self._config.logdir)
+        self._lock_file: IO[str] | None = None
+        if paths.is_remote(self._config.logdir):
+            return
         path = os.path.join(self._config.logdir, LOCK_FILE)
         self._lock_file = open(path, "w")  # noqa: SIM115 - held, and so open, for life
         try:

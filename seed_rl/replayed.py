@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from seed_rl import specs
+from seed_rl import paths, specs
 from seed_rl.agent import Agent
 from seed_rl.errors import UserError, as_user_error
 from seed_rl.experience import HostBatch, Stopped, wait_for
@@ -60,6 +60,11 @@ class ReplayedSource:
 
         `folder` is where checkpoints are.
         """
+        if config.save_replay and paths.is_remote(folder):
+            raise UserError(
+                f"--save_replay can't write to {folder}; leave it out, or let --logdir be a folder "
+                "of this machine"
+            )
         length, burn_in = agent.unroll_length, agent.burn_in
         self.form = form(length, burn_in, observation, num_stacked_frames, step_specs, state_specs)
         columns, states = specs.flatten(self.form.steps), specs.flatten(state_specs)

@@ -1,0 +1,7 @@
+#!/usr/bin/env bash
+# V-trace on Google Research Football with the rewards 'scoring'.
+# Usage: gcp/train_football_scoring.sh [flags]
+# shellcheck source-path=SCRIPTDIR
+source "$(dirname "${BASH_SOURCE[0]}")/train.sh"
+
+train_football --reward_experiment=scoring "$@"
