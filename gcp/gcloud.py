@@ -84,13 +84,13 @@ def _configured(name: str) -> str:
 class Shell:
     """Shows each command and, unless it is a dry run, runs it."""
 
-    def __init__(self, dry_run: bool) -> None:
-        self._dry_run = dry_run
+    def __init__(self, is_dry: bool) -> None:
+        self.is_dry = is_dry
 
     def run(self, *command: str) -> None:
         """Raises CommandError."""
         self._show(command)
-        if not self._dry_run:
+        if not self.is_dry:
             code = self._call(command).returncode
             if code:
                 raise CommandError(command, code)
@@ -98,7 +98,7 @@ class Shell:
     def output(self, *command: str, dry: str) -> str:
         """What the command prints; `dry` in a dry run. Raises CommandError."""
         self._show(command)
-        if self._dry_run:
+        if self.is_dry:
             return dry
         result = self._call(command, stdout=subprocess.PIPE)
         if result.returncode:
@@ -108,7 +108,7 @@ class Shell:
     def succeeds(self, *command: str) -> bool:
         """Whether it does; in a dry run, that it does not."""
         self._show(command)
-        if self._dry_run:
+        if self.is_dry:
             return False
         quiet = subprocess.DEVNULL
         return self._call(command, stdout=quiet, stderr=quiet).returncode == 0

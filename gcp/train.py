@@ -81,7 +81,7 @@ def _build(
         "timeout": "7200s",
         "options": {"machineType": "E2_HIGHCPU_8"},
     }
-    with _json_file(steps) as path:
+    with _json_file(steps, shell.is_dry) as path:
         shell.run(
             *("gcloud", "builds", "submit", ".", f"--config={path}"),
             *(f"--project={place.project}", f"--region={place.region}"),
@@ -89,10 +89,13 @@ def _build(
 
 
 @contextlib.contextmanager
-def _json_file(value: object) -> Iterator[str]:
-    """The path of a temporary file."""
+def _json_file(value: object, shows: bool) -> Iterator[str]:
+    """The path of a temporary file, whose text is printed if it `shows`."""
+    text = json.dumps(value, indent=2)
+    if shows:
+        print(text, flush=True)
     with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as file:
-        json.dump(value, file, indent=2)
+        file.write(text)
         file.flush()
         yield file.name
 
@@ -132,16 +135,13 @@ def train(script: str, target: str, argv: Sequence[str]) -> None:
         spot=arguments.spot,
         flags=flags,
     )
-    spec = job_spec.spec(job)
     _tell_cost(job, arguments.frames_per_second)
-    if arguments.dry_run:
-        print(json.dumps(spec, indent=2))
     shell = Shell(arguments.dry_run)
     for device, image in images.items():
         _build(shell, place, target, device, image, arguments.cloud_build)
     where = (f"--project={place.project}", f"--region={place.region}")
     jobs = ("gcloud", "ai", "custom-jobs")
-    with _json_file(spec) as path:
+    with _json_file(job_spec.spec(job), shell.is_dry) as path:
         job_name = shell.output(
             *(*jobs, "create", f"--display-name={name}", f"--config={path}", *where),
             "--format=value(name)",

@@ -8,7 +8,7 @@ train() {
 }
 
 # V-trace on DMLab-30 as in the paper: Espeholt et al. 2020, https://arxiv.org/abs/1910.06591.
-# Machines, frames and what else it leaves open are our choice.
+# Machines, frames and what else it leaves open are our choice; --frames_per_second is a guess.
 train_dmlab() {
     train dmlab --environment=dmlab --agent=vtrace --network=deep --lstm_size=256 \
         --batch_size=32 --unroll_length=100 --inference_batch_size=64 \

@@ -291,6 +291,15 @@ def test_the_users_flags_come_last(google: Cloud) -> None:
     assert "acceleratorType" not in learner["machineSpec"]
 
 
+def test_a_dry_run_shows_what_cloud_build_would_do(google: Cloud) -> None:
+    result = google.run(
+        "train_mujoco.sh", "--dry_run", "--cloud_build", "--project=p", "--region=r"
+    )
+    assert '"docker/build.sh",' in result.stdout
+    assert "+ gcloud builds submit . --config=" in result.stderr
+    assert google.calls() == []
+
+
 def test_an_unknown_price(google: Cloud) -> None:
     told, _, _ = dry_run(google, "train_mujoco.sh", "--learner_machine=x9-mega")
     assert "no estimate of the cost" in told

@@ -14,6 +14,7 @@ SCRIPTS = [
     ROOT / "run_local.sh",
     ROOT / ".ci/run",
     *sorted((ROOT / "docker").glob("*.sh")),
+    *sorted((ROOT / "gcp").glob("*.sh")),
     *sorted((ROOT / "scripts").glob("*.sh")),
 ]
 # Found on every machine, yet not on ours: case 13 and 14.

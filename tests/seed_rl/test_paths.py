@@ -47,7 +47,7 @@ def test_what_is_missing_is_an_os_error(folder: str) -> None:
             call(f"{folder}/nothing")
 
 
-def test_a_folder_without_access_is_an_os_error() -> None:
+def test_an_unknown_scheme_is_an_os_error() -> None:
     with pytest.raises(OSError, match="no-such-scheme://x"):
         paths.read_text("no-such-scheme://x")
 
