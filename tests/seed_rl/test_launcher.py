@@ -29,6 +29,7 @@ def usage_error(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
         (["catch", "vtrace"], ["GAME AGENT NUM_ACTORS", "catch vtrace"]),
         (["catch", "vtrace", "1", "2", "3"], ["GAME AGENT NUM_ACTORS", "catch vtrace 1 2 3"]),
         (["--seed=1", "catch", "vtrace", "1"], ["before the flags", "nothing"]),
+        (["catch", "vtrace", "1", "--logdir=gs://b/run"], ["gs://b/run", "this machine"]),
         (["catch", "vtrace", "two"], ["NUM_ACTORS", "at least 1", "'two'"]),
         (["catch", "vtrace", "0"], ["NUM_ACTORS", "at least 1", "'0'"]),
         (["catch", "vtrace", "2", "0"], ["ENVS_PER_ACTOR", "at least 1", "'0'"]),
