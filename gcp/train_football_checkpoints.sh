@@ -4,4 +4,4 @@
 # shellcheck source-path=SCRIPTDIR
 source "$(dirname "${BASH_SOURCE[0]}")/train.sh"
 
-train_football --reward_experiment=checkpoints "$@"
+train_football --reward_experiment=scoring,checkpoints "$@"
