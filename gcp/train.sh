@@ -10,21 +10,16 @@ train() {
 # V-trace on DMLab-30 as in the paper: Espeholt et al. 2020, https://arxiv.org/abs/1910.06591.
 # Machines, frames and what else it leaves open are our choice; --frames_per_second is a guess.
 train_dmlab() {
-    train dmlab --environment=dmlab --agent=vtrace --network=deep --lstm_size=256 \
-        --batch_size=32 --unroll_length=100 --inference_batch_size=64 \
-        --entropy_cost=1e-5 --lambda_=0.99 --max_abs_reward=1 \
-        --optimizer=adam --learning_rate=1e-4 --adam_epsilon=3.125e-7 --adam_beta_1=0 \
-        --total_environment_frames=1000000000 \
+    train dmlab --environment=dmlab --agent=vtrace --preset=paper_dmlab \
+        --inference_batch_size=64 --total_environment_frames=1000000000 \
         --workers=16 --actors_per_worker=16 --env_batch_size=1 --actor_machine=e2-standard-16 \
         --learner_machine=g2-standard-16 --accelerator=NVIDIA_L4 --frames_per_second=20000 "$@"
 }
 
 # V-trace on Google Research Football, of which the same is true.
 train_football() {
-    train football --environment=football --agent=vtrace --game=11_vs_11_hard_stochastic \
-        --network=deep --lstm_size=256 \
-        --batch_size=32 --unroll_length=32 --discounting=0.997 \
-        --entropy_cost=7.33e-4 --learning_rate=1.254e-4 --total_environment_frames=500000000 \
+    train football --environment=football --agent=vtrace --preset=paper_football \
+        --game=11_vs_11_hard_stochastic --total_environment_frames=500000000 \
         --workers=16 --actors_per_worker=16 --env_batch_size=1 --actor_machine=e2-standard-16 \
         --learner_machine=g2-standard-16 --accelerator=NVIDIA_L4 --frames_per_second=15000 "$@"
 }

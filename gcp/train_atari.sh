@@ -5,9 +5,7 @@
 source "$(dirname "${BASH_SOURCE[0]}")/train.sh"
 
 train atari --environment=atari --agent=r2d2 --preset=paper \
-    --batch_size=64 --unroll_length=80 --burn_in=40 --inference_batch_size=64 \
-    --replay_buffer_size=100000 --replay_buffer_min_size=5000 --replay_ratio=0.75 \
-    --learning_rate=1e-4 --clip_norm=80 --total_environment_frames=10000000000 \
+    --inference_batch_size=64 --total_environment_frames=10000000000 \
     --workers=32 --actors_per_worker=20 --env_batch_size=1 --num_eval_envs=30 \
     --learner_machine=g2-standard-32 --accelerator=NVIDIA_L4 --actor_machine=e2-standard-8 \
     --frames_per_second=40000 "$@"

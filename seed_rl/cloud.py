@@ -15,6 +15,7 @@ The one machine of master, chief or workerpool0 is the learner, at the address t
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -33,7 +34,7 @@ from seed_rl.config import LearnerConfig, option
 from seed_rl.crew import supervise_actors
 from seed_rl.errors import UserError
 from seed_rl.launcher import grouped_flags, split_flags
-from seed_rl.supervisor import Program, on_stop_signals, shell_code
+from seed_rl.supervisor import Guard, Program, on_stop_signals, shell_code
 
 DEFAULT_PORT = 8686
 _LEARNER_ROLE = re.compile(r"master|chief|workerpool0")
@@ -210,12 +211,14 @@ def run_learner(command: Sequence[str]) -> int:
         for process in processes:
             process.send_signal(signum)
 
-    with on_stop_signals(stop):
+    with on_stop_signals(stop), contextlib.closing(Guard()) as guard:
         # In a session of its own, or Ctrl-C would reach it twice.
         processes.append(subprocess.Popen(command, start_new_session=True))
+        guard.begin(processes[0].pid)
         if signals:
             processes[0].send_signal(signals[0])
         code = processes[0].wait()
+        guard.end(processes[0].pid)
     return shell_code(-signals[0] if signals and code == 0 else code)
 
 

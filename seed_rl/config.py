@@ -49,8 +49,8 @@ class PresetConfig:
 
     preset: str = option(
         "",
-        "Defaults by name: 'paper' takes those that the paper of the agent tells, made for many "
-        "machines. Other flags come before them.",
+        "Defaults by name, those of a paper, made for many machines: paper of r2d2, paper_dmlab "
+        "and paper_football of vtrace. Other flags come before them.",
     )
 
 

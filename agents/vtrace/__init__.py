@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from seed_rl.agents.vtrace.config import VtraceConfig as Config
+from seed_rl.agents.vtrace.presets import PRESETS
 from seed_rl.specs import EnvironmentSpecs
 
 if TYPE_CHECKING:  # it imports TensorFlow
     from seed_rl.agent import Agent
 
 __all__ = ["PRESETS", "Config", "make"]
-
-PRESETS: Mapping[str, Mapping[str, Any]] = {}
 
 
 def make(config: Config, specs: EnvironmentSpecs, seed: int) -> Agent:

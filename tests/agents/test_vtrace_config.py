@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from seed_rl.agents import vtrace
 from seed_rl.agents.vtrace.config import VtraceConfig
 
 
@@ -48,3 +49,15 @@ def test_options_need_no_tensorflow() -> None:
         "sys.exit('tensorflow' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", program], timeout=60).returncode == 0
+
+
+def test_the_presets_of_the_paper() -> None:
+    """The numbers of Espeholt et al. 2020 (SEED): DMLab-30 and Google Research Football."""
+    assert vtrace.PRESETS.keys() == {"paper_dmlab", "paper_football"}
+    dmlab = VtraceConfig(**vtrace.PRESETS["paper_dmlab"])
+    assert (dmlab.batch_size, dmlab.unroll_length, dmlab.lambda_) == (32, 100, 0.99)
+    assert (dmlab.entropy_cost, dmlab.max_abs_reward) == (1e-5, 1.0)
+    assert (dmlab.learning_rate, dmlab.adam_epsilon, dmlab.adam_beta_1) == (1e-4, 3.125e-7, 0.0)
+    football = VtraceConfig(**vtrace.PRESETS["paper_football"])
+    assert (football.batch_size, football.unroll_length, football.discounting) == (32, 32, 0.997)
+    assert (football.entropy_cost, football.learning_rate) == (7.33e-4, 1.254e-4)

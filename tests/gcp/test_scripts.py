@@ -211,6 +211,7 @@ PAPER: dict[str, dict[str, Any]] = {
         "replay_ratio": 0.75,
         "learning_rate": 1e-4,
         "clip_norm": 80.0,
+        "inference_batch_size": 64,
         "num_eval_envs": 30,
         "num_envs": 640,
     },
@@ -247,6 +248,7 @@ def test_the_learner_takes_what_the_scripts_say(
     assert "USD per 1e9 frames at an assumed" in told
     for command in ("docker/build.sh", "custom-jobs create", "custom-jobs stream-logs"):
         assert f"+ {command}" in commands.replace("gcloud ai ", "")
+    wanted_preset = {"atari": "paper", "dmlab": "paper_dmlab", "football": "paper_football"}
     pool = spec["workerPoolSpecs"][1]
     words = {word.lstrip("-").partition("=")[0]: word for word in pool["containerSpec"]["args"]}
     environment, agent = (words.pop(name).partition("=")[2] for name in ("environment", "agent"))
@@ -263,6 +265,7 @@ def test_the_learner_takes_what_the_scripts_say(
         # Then only the names of its flags are checked.
         monkeypatch.setattr(config_class, "__post_init__", lambda self: None)
     preset = words.get("preset", "").partition("=")[2]
+    assert preset == wanted_preset.get(environment, "")
     parsed = flags.parse(
         [*words.values(), f"--num_envs={workers * actors * batch}"],
         LearnerConfig,
@@ -286,11 +289,13 @@ def test_the_learner_takes_what_the_scripts_say(
 
 def test_the_users_flags_come_last(google: Cloud) -> None:
     _, spec, _ = dry_run(
-        google, "train_atari.sh", "--workers=2", "--batch_size=8", "--accelerator=none"
+        google, "train_atari.sh", "--workers=2", "--inference_batch_size=8", "--accelerator=none"
     )
     learner, actors = spec["workerPoolSpecs"]
     arguments = learner["containerSpec"]["args"]
-    assert arguments.index("--batch_size=64") < arguments.index("--batch_size=8")
+    assert arguments.index("--inference_batch_size=64") < arguments.index(
+        "--inference_batch_size=8"
+    )
     assert actors["replicaCount"] == 2
     assert "acceleratorType" not in learner["machineSpec"]
 

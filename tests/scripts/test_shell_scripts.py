@@ -434,13 +434,14 @@ def test_python_of_typecheck_may_be_relative(
     assert result.stdout.endswith("-p seed_rl --verbose\n")
 
 
-def test_shellcheck() -> None:
-    beside = pathlib.Path(sys.executable).parent / "shellcheck"
-    shellcheck = str(beside) if beside.exists() else shutil.which("shellcheck")
-    if shellcheck is None:
-        pytest.skip("shellcheck is not installed: it comes with the extra [dev]")
+@pytest.mark.parametrize("command", [["shellcheck", "-x"], ["shfmt", "-i", "4", "-ci", "-d"]])
+def test_style(command: list[str]) -> None:
+    beside = pathlib.Path(sys.executable).parent / command[0]
+    program = str(beside) if beside.exists() else shutil.which(command[0])
+    if program is None:
+        pytest.skip(f"{command[0]} is not installed: it comes with the extra [dev]")
     result = subprocess.run(
-        [shellcheck, "-x", *SCRIPTS], capture_output=True, text=True, cwd=ROOT, timeout=60
+        [program, *command[1:], *SCRIPTS], capture_output=True, text=True, cwd=ROOT, timeout=60
     )
     assert result.returncode == 0, result.stdout
 

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import socket
@@ -10,9 +11,10 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import psutil
 import pytest
 
 from seed_rl import cloud
@@ -195,31 +197,55 @@ if not mark.exists():
 class Cluster:
     """The machines of a cluster as processes of this one."""
 
-    def __init__(self, folder: pathlib.Path, cluster: dict[str, list[str]]) -> None:
+    def __init__(
+        self, folder: pathlib.Path, cluster: dict[str, list[str]], variable: str = "CLUSTER_SPEC"
+    ) -> None:
         self._folder = folder
         self._cluster = cluster
-        self.processes: list[subprocess.Popen[bytes]] = []
+        self._variable = variable
+        self._processes: list[subprocess.Popen[bytes]] = []
 
     def start(self, role: str, index: int, *argv: str, before: tuple[str, ...] = ()) -> Any:
         command = [*before, sys.executable, "-m", "seed_rl.cloud", *FLAGS, *argv]
         with open(self._folder / f"{role}-{index}.txt", "ab") as output:
             process = subprocess.Popen(
                 command,
-                env={**os.environ, "CLUSTER_SPEC": spec(self._cluster, role, index)},
+                env={**os.environ, self._variable: spec(self._cluster, role, index)},
                 stdout=output,
                 stderr=output,
             )
-        self.processes.append(process)
+        self._processes.append(process)
         return process
+
+    @staticmethod
+    def lose(machine: subprocess.Popen[bytes]) -> None:
+        """All that runs there is gone at once."""
+        process = psutil.Process(machine.pid)
+        for each in [*process.children(recursive=True), process]:
+            each.kill()
+        machine.wait(10)
 
     def text(self) -> str:
         paths = sorted(self._folder.glob("*.txt"))
         return "\n".join(f"{path.name}:\n{path.read_text()}" for path in paths)
 
+    def frames(self) -> int:
+        """Of the learner's last status line, 0 before there is one."""
+        return int((re.findall(r"\bframes ([0-9,]+)/", self.text()) or ["0"])[-1].replace(",", ""))
+
+    def wait_until(self, is_true: Callable[[], bool], secs: float = 60) -> None:
+        deadline = time.monotonic() + secs
+        while not is_true():
+            assert time.monotonic() < deadline, self.text()
+            time.sleep(0.1)
+
+    def wait_for(self, text: str, times: int = 1) -> None:
+        self.wait_until(lambda: self.text().count(text) >= times)
+
     def end(self) -> None:
-        for process in self.processes:
+        for process in self._processes:
             process.terminate()
-        for process in self.processes:
+        for process in self._processes:
             process.wait(15)
 
 
@@ -234,33 +260,61 @@ def logdir(tmp_path: pathlib.Path) -> pathlib.Path:
     return tmp_path / "run"
 
 
-@pytest.mark.timeout(150)
+@pytest.mark.timeout(240)
 def test_a_cluster_on_loopback(tmp_path: pathlib.Path, logdir: pathlib.Path) -> None:
-    """A learner and two machines of one actor each; the learner is preempted once."""
+    """A learner and two machines of an actor each, all of which vanish and are replaced."""
     pools = {"workerpool0": [f"127.0.0.1:{free_port()}"], "workerpool1": ["127.0.0.1"] * 2}
     cluster = Cluster(tmp_path, pools)
-    flags = [f"--logdir={logdir}", "--unroll_length=5", "--log_secs=1"]
+    flags = [f"--logdir={logdir}", "--unroll_length=5", "--log_secs=0.5"]
+    flags += ["--save_checkpoint_secs=0.5", "--total_environment_frames=1000000000"]
+    joined = [f"with environments {4 * task}..{4 * task + 3} joined" for task in range(2)]
     try:
-        first = cluster.start("workerpool0", 0, *flags, "--total_environment_frames=1000000000")
+        learner = cluster.start("workerpool0", 0, *flags)
         workers = [cluster.start("workerpool1", index, *flags) for index in range(2)]
-        deadline = time.monotonic() + 90
-        while "| loss " not in cluster.text():
-            assert time.monotonic() < deadline, cluster.text()
-            time.sleep(0.1)
-        first.send_signal(signal.SIGTERM)
-        # Not 0: training is not over.
-        assert first.wait(30) == 128 + signal.SIGTERM, cluster.text()
-        assert list((logdir / "checkpoints").glob("*.index"))
+        for line in joined:
+            cluster.wait_for(line)
+        cluster.wait_until(lambda: len(list(logdir.glob("checkpoints/*.index"))) > 0)
+
+        cluster.lose(learner)
+        learner = cluster.start("workerpool0", 0, *flags)
+        cluster.wait_for("resuming from")
+        for line in joined:
+            cluster.wait_for(line, times=2)
         assert all(worker.poll() is None for worker in workers), cluster.text()
 
-        again = cluster.start("workerpool0", 0, *flags, "--total_environment_frames=1000")
-        assert again.wait(60) == 0, cluster.text()
-        assert [worker.wait(30) for worker in workers] == [0, 0], cluster.text()
-        assert "resuming from" in cluster.text()
-        for task in range(2):
-            assert f"with environments {4 * task}..{4 * task + 3} joined" in cluster.text()
+        cluster.lose(workers[1])
+        workers[1] = cluster.start("workerpool1", 1, *flags)
+        cluster.wait_for(joined[1], times=3)
+        frames = cluster.frames()
+        cluster.wait_until(lambda: cluster.frames() > frames)
+
+        learner.send_signal(signal.SIGTERM)
+        # Not 0: training is not over.
+        assert learner.wait(30) == 128 + signal.SIGTERM, cluster.text()
+        assert all(worker.poll() is None for worker in workers), cluster.text()
+
+        for worker in workers:
+            worker.send_signal(signal.SIGTERM)
+        assert [worker.wait(30) for worker in workers] == [128 + signal.SIGTERM] * 2
     finally:
         cluster.end()
+
+
+def test_a_learner_never_outlives_its_entry_point() -> None:
+    """Or it would keep the port and the log dir from the one that is started next."""
+    text = """
+import sys
+from seed_rl import cloud
+cloud.run_learner([sys.executable, "-c", "print('runs', flush=True); import time; time.sleep(60)"])
+"""
+    entry = subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE)
+    assert entry.stdout is not None
+    with entry.stdout:
+        assert entry.stdout.readline() == b"runs\n"
+        entry.kill()
+        entry.wait(10)
+        # The pipe is closed once nobody is left who could write to it.
+        assert entry.stdout.read() == b""
 
 
 def ip(*words: str) -> None:
@@ -297,19 +351,87 @@ def hosts() -> Iterator[tuple[str, str]]:
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(
-    "host", ["10.231.7.1", pytest.param("[fd00:231:7::1]", marks=pytest.mark.slow)]
+    "host", ["127.0.0.1", "10.231.7.1", pytest.param("[fd00:231:7::1]", marks=pytest.mark.slow)]
 )
-def test_a_cluster_of_two_hosts(
-    tmp_path: pathlib.Path, logdir: pathlib.Path, hosts: tuple[str, str], host: str
+def test_training_ends_on_all_machines(
+    tmp_path: pathlib.Path, logdir: pathlib.Path, request: pytest.FixtureRequest, host: str
 ) -> None:
-    """Case 23: they share nothing but a network; also by IPv6."""
-    cluster = Cluster(tmp_path, {"chief": [host], "worker": ["10.231.7.2"]})
-    flags = [f"--logdir={logdir}", "--unroll_length=5", "--total_environment_frames=1000"]
-    inside = [("ip", "netns", "exec", name) for name in hosts]
+    """Case 23: two hosts that share nothing but a network; also by IPv6."""
+    before: list[tuple[str, ...]] = [(), ()]
+    address = f"{host}:{free_port()}"
+    if host != "127.0.0.1":
+        before = [("ip", "netns", "exec", name) for name in request.getfixturevalue("hosts")]
+    cluster = Cluster(tmp_path, {"chief": [address], "worker": ["any"]}, "TF_CONFIG")
+    flags = [f"--logdir={logdir}", "--unroll_length=5", "--total_environment_frames=4000"]
     try:
-        worker = cluster.start("worker", 0, *flags, "--actors_per_worker=2", before=inside[1])
-        chief = cluster.start("chief", 0, *flags, "--actors_per_worker=2", before=inside[0])
+        worker = cluster.start("worker", 0, *flags, "--actors_per_worker=2", before=before[1])
+        chief = cluster.start("chief", 0, *flags, "--actors_per_worker=2", before=before[0])
         assert chief.wait(90) == 0, cluster.text()
         assert worker.wait(30) == 0, cluster.text()
+    finally:
+        cluster.end()
+
+
+def link_of(host: str) -> str:
+    """The name of the host's end of the link, by which `ip -n` sets it up and down."""
+    return host.replace("seed", "sv")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("secs", [8, 60])
+def test_a_link_that_is_down_for_a_while(
+    tmp_path: pathlib.Path, logdir: pathlib.Path, hosts: tuple[str, str], secs: int
+) -> None:
+    """Case 23: TCP outlasts some seconds; in a minute both ends give up, and actors join anew."""
+    pools = {"workerpool0": ["10.231.7.1:2222"], "workerpool1": ["10.231.7.2:2222"]}
+    cluster = Cluster(tmp_path, pools)
+    flags = [f"--logdir={logdir}", "--unroll_length=5", "--log_secs=1", "--actors_per_worker=2"]
+    flags.append("--total_environment_frames=1000000000")
+    try:
+        learner = cluster.start("workerpool0", 0, *flags, before=("ip", "netns", "exec", hosts[0]))
+        worker = cluster.start("workerpool1", 0, *flags, before=("ip", "netns", "exec", hosts[1]))
+        cluster.wait_until(lambda: cluster.frames() > 2000)
+        ip("-n", hosts[1], "link", "set", link_of(hosts[1]), "down")
+        time.sleep(4)  # what had arrived is trained on
+        frames = cluster.frames()
+        time.sleep(secs - 4)
+        assert cluster.frames() == frames, cluster.text()
+        ip("-n", hosts[1], "link", "set", link_of(hosts[1]), "up")
+        cluster.wait_until(lambda: cluster.frames() > frames + 2000)
+        # Two actors joined at first.
+        assert cluster.text().count(" joined") == (4 if secs == 60 else 2), cluster.text()
+        assert (learner.poll(), worker.poll()) == (None, None)
+    finally:
+        cluster.end()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_a_machine_that_vanishes_without_a_word_is_replaced(
+    tmp_path: pathlib.Path, logdir: pathlib.Path, hosts: tuple[str, str]
+) -> None:
+    """Its address answers no more: the learner still holds its environments for some seconds."""
+    pools = {"workerpool0": ["10.231.7.1:2222"], "workerpool1": ["10.231.7.2:2222"]}
+    cluster = Cluster(tmp_path, pools)
+    flags = [f"--logdir={logdir}", "--unroll_length=5", "--log_secs=1"]
+    flags.append("--total_environment_frames=1000000000")
+    link = link_of(hosts[1])
+    inside = [("ip", "netns", "exec", name) for name in hosts]
+    try:
+        cluster.start("workerpool0", 0, *flags, before=inside[0])
+        worker = cluster.start("workerpool1", 0, *flags, before=inside[1])
+        cluster.wait_until(lambda: cluster.frames() > 1000)
+        ip("-n", hosts[1], "link", "set", link, "down")
+        cluster.lose(worker)
+        ip("-n", hosts[1], "addr", "del", "10.231.7.2/24", "dev", link)
+        ip("-n", hosts[1], "addr", "add", "10.231.7.3/24", "dev", link)
+        ip("-n", hosts[1], "link", "set", link, "up")
+        worker = cluster.start("workerpool1", 0, *flags, before=inside[1])
+        cluster.wait_for(" joined", times=2)
+        frames = cluster.frames()
+        cluster.wait_until(lambda: cluster.frames() > frames + 1000)
+        assert worker.poll() is None
+        assert "starts again" not in cluster.text()
     finally:
         cluster.end()
