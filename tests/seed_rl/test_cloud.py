@@ -1,5 +1,6 @@
 """The entry point of a machine in a cluster: its place, its processes, its exit code."""
 
+import functools
 import json
 import os
 import pathlib
@@ -11,9 +12,11 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
+import bucket
 import psutil
 import pytest
 
@@ -205,12 +208,19 @@ class Cluster:
         self._variable = variable
         self._processes: list[subprocess.Popen[bytes]] = []
 
-    def start(self, role: str, index: int, *argv: str, before: tuple[str, ...] = ()) -> Any:
+    def start(
+        self,
+        role: str,
+        index: int,
+        *argv: str,
+        before: tuple[str, ...] = (),
+        environment: Mapping[str, str] = MappingProxyType({}),
+    ) -> Any:
         command = [*before, sys.executable, "-m", "seed_rl.cloud", *FLAGS, *argv]
         with open(self._folder / f"{role}-{index}.txt", "ab") as output:
             process = subprocess.Popen(
                 command,
-                env={**os.environ, self._variable: spec(self._cluster, role, index)},
+                env={**os.environ, self._variable: spec(self._cluster, role, index), **environment},
                 stdout=output,
                 stderr=output,
             )
@@ -315,6 +325,52 @@ cloud.run_learner([sys.executable, "-c", "print('runs', flush=True); import time
         entry.wait(10)
         # The pipe is closed once nobody is left who could write to it.
         assert entry.stdout.read() == b""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="found no openssl")
+def test_a_cluster_with_a_bucket(tmp_path: pathlib.Path) -> None:
+    """TensorFlow's own gs:// keeps a run that is preempted, resumed, finished and evaluated."""
+    pools = {"workerpool0": [f"127.0.0.1:{free_port()}"], "workerpool1": ["any"]}
+    cluster = Cluster(tmp_path, pools)
+    flags = ["--logdir=gs://bucket/runs/one", "--unroll_length=5", "--log_secs=2"]
+    flags.append("--save_checkpoint_secs=2")
+    with bucket.serving(tmp_path) as google:
+
+        def kept(pattern: str) -> list[str]:
+            return [name for name in list(google.objects) if re.search(pattern, name)]
+
+        try:
+            start = functools.partial(
+                cluster.start, "workerpool0", 0, *flags, environment=google.environment
+            )
+            learner = start("--total_environment_frames=1000000000")
+            worker = cluster.start("workerpool1", 0, *flags)
+            cluster.wait_until(lambda: len(kept(r"ckpt-[0-9]+\.index$")) >= 2)
+            cluster.lose(learner)
+            learner = start(f"--total_environment_frames={cluster.frames() + 5000}")
+            assert learner.wait(120) == 0, cluster.text()
+            assert worker.wait(30) == 0, cluster.text()
+        finally:
+            cluster.end()
+        assert "resuming from gs://bucket/runs/one/checkpoints/ckpt-" in cluster.text()
+        assert kept("^runs/one/config.json$")
+        assert len(kept(r"^runs/one/checkpoints/ckpt-[0-9]+\.index$")) == 3
+        assert len(kept("^runs/one/events.out.tfevents")) == 2
+        assert not kept(r"unfinished|\.new$")
+        played = subprocess.run(
+            [
+                *(sys.executable, "-m", "seed_rl.evaluate", "--logdir=gs://bucket/runs/one"),
+                "--episodes=2",
+            ],
+            env={**os.environ, **google.environment},
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert played.returncode == 0, played.stderr
+        assert "episode 2/2: return" in played.stdout
 
 
 def ip(*words: str) -> None:
