@@ -52,6 +52,12 @@ class Cloud:
             path.write_text(STUB)
             path.chmod(0o755)
 
+    def bring(self, *names: str) -> None:
+        """Real files of the checkout, in place of stubs."""
+        for name in names:
+            (self._checkout / name).parent.mkdir(exist_ok=True)
+            shutil.copy(ROOT / name, self._checkout / name)
+
     def run(self, script: str, *argv: str, **variables: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [self._checkout / "gcp" / script, *argv],
@@ -142,6 +148,34 @@ def test_a_step_that_fails_ends_it(google: Cloud, step: str, num_calls: int) -> 
     assert "this failed with code 7: " in result.stderr.splitlines()[-1]
     assert step.split()[0] in result.stderr.splitlines()[-1]
     assert "Traceback" not in result.stderr
+
+
+def test_cloud_build_that_fails_ends_it(google: Cloud) -> None:
+    result = google.run("train_atari.sh", "--cloud_build", FAILS="builds submit", **HERE)
+    assert result.returncode == 7
+    assert len(google.calls()) == 1
+    assert "this failed with code 7: gcloud builds submit" in result.stderr.splitlines()[-1]
+
+
+BUILD = ROOT / "docker/build.sh"
+
+
+@pytest.mark.skipif(not BUILD.exists(), reason="there is no docker/build.sh")
+@pytest.mark.parametrize(
+    ("fails", "code", "num_calls"),
+    [("nothing", 0, 6), ("docker build", 1, 1), ("docker push", 1, 2)],
+)
+def test_images_are_built_and_pushed(google: Cloud, fails: str, code: int, num_calls: int) -> None:
+    """With docker/build.sh as it is, over a stub of docker."""
+    google.bring("docker/build.sh", "docker/common.sh", "scripts/venv.sh")
+    result = google.run("train_atari.sh", FAILS=fails, **HERE)
+    assert result.returncode == code, result.stderr
+    calls = google.calls()
+    assert len(calls) == num_calls
+    for build, push, device in zip(calls[:4:2], calls[1:4:2], ("gpu", "cpu"), strict=False):
+        assert build.startswith("docker build ")
+        assert f"--build-arg DEVICE={device} --tag {IMAGE}:{device}-" in build
+        assert push.startswith(f"docker push {IMAGE}:{device}-")
 
 
 @pytest.mark.parametrize("script", [*SCRIPTS, "setup.sh"])
@@ -329,7 +363,9 @@ def test_setup(google: Cloud) -> None:
     assert " create " not in "\n".join(google.calls())
 
 
-@pytest.mark.parametrize("step", ["services enable", "buckets create", "configure-docker"])
+@pytest.mark.parametrize(
+    "step", ["services enable", "buckets create", "repositories create", "configure-docker"]
+)
 def test_setup_ends_where_a_step_fails(google: Cloud, step: str) -> None:
     result = google.run("setup.sh", DESCRIBE="1", FAILS=step, **HERE)
     assert result.returncode == 7
