@@ -491,3 +491,42 @@ def test_a_machine_that_vanishes_without_a_word_is_replaced(
         assert "starts again" not in cluster.text()
     finally:
         cluster.end()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("core", ["auto", "python"])
+def test_a_learner_that_is_replaced_has_another_address(
+    tmp_path: pathlib.Path, logdir: pathlib.Path, hosts: tuple[str, str], core: str
+) -> None:
+    """Its name is unknown at first, and later means another machine."""
+    cluster = Cluster(tmp_path, {"workerpool0": ["learner.test:2222"], "workerpool1": ["any"]})
+    flags = [f"--logdir={logdir}", "--unroll_length=5", "--log_secs=1", f"--core={core}"]
+    flags += ["--save_checkpoint_secs=1", "--total_environment_frames=1000000000"]
+    link = link_of(hosts[0])
+    inside = [("ip", "netns", "exec", name) for name in hosts]
+    names = pathlib.Path("/etc/netns") / hosts[1] / "hosts"  # what is /etc/hosts there
+    names.parent.mkdir(parents=True)
+    try:
+        names.write_text("")
+        worker = cluster.start("workerpool1", 0, *flags, before=inside[1])
+        cluster.wait_for("no connection to the learner at learner.test:2222")
+        learner = cluster.start("workerpool0", 0, *flags, before=inside[0])
+        names.write_text("10.231.7.1 learner.test\n")
+        cluster.wait_until(lambda: bool(list(logdir.glob("checkpoints/*.index"))))
+
+        ip("-n", hosts[0], "link", "set", link, "down")
+        cluster.lose(learner)
+        ip("-n", hosts[0], "addr", "del", "10.231.7.1/24", "dev", link)
+        ip("-n", hosts[0], "addr", "add", "10.231.7.3/24", "dev", link)
+        ip("-n", hosts[0], "link", "set", link, "up")
+        names.write_text("10.231.7.3 learner.test\n")
+        cluster.start("workerpool0", 0, *flags, before=inside[0])
+        cluster.wait_for("resuming from")
+        frames = cluster.frames()
+        cluster.wait_until(lambda: cluster.frames() > frames + 1000, secs=90)
+        assert worker.poll() is None
+        assert "starts again" not in cluster.text()
+    finally:
+        cluster.end()
+        shutil.rmtree(names.parent)
