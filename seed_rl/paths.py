@@ -25,9 +25,13 @@ def _gfile(path: str) -> Iterator[Any]:
     try:
         yield tf.io.gfile
     except tf.errors.NotFoundError as error:
-        raise FileNotFoundError(f"{path}: {error.message}") from error
+        raise FileNotFoundError(_in_a_line(path, error)) from error
     except tf.errors.OpError as error:
-        raise OSError(f"{path}: {error.message}") from error
+        raise OSError(_in_a_line(path, error)) from error
+
+
+def _in_a_line(path: str, error: Any) -> str:
+    return f"{path}: {' '.join(error.message.split())}"
 
 
 def read_text(path: str) -> str:

@@ -52,6 +52,17 @@ def test_an_unknown_scheme_is_an_os_error() -> None:
         paths.read_text("no-such-scheme://x")
 
 
+def test_an_error_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TensorFlow's say where they arose in lines of their own."""
+
+    def fail(path: str) -> bool:
+        raise tf.errors.UnavailableError(None, None, f"no network\n\t when reading {path}")
+
+    monkeypatch.setattr(tf.io.gfile, "exists", fail)
+    with pytest.raises(OSError, match=r"^gs://b/c: no network when reading gs://b/c$"):
+        paths.exists("gs://b/c")
+
+
 @pytest.fixture
 def bucket() -> str:
     return f"ram://{uuid.uuid4().hex}"
