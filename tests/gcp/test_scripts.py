@@ -157,10 +157,6 @@ def test_cloud_build_that_fails_ends_it(google: Cloud) -> None:
     assert "this failed with code 7: gcloud builds submit" in result.stderr.splitlines()[-1]
 
 
-BUILD = ROOT / "docker/build.sh"
-
-
-@pytest.mark.skipif(not BUILD.exists(), reason="there is no docker/build.sh")
 @pytest.mark.parametrize(
     ("fails", "code", "num_calls"),
     [("nothing", 0, 6), ("docker build", 1, 1), ("docker push", 1, 2)],
