@@ -47,11 +47,13 @@ class BenchConfig:
     )
     peer_python: str | None = option(
         None,
-        "Python of a virtual environment with the peer. Sample Factory: pip install torch==2.13.0 "
-        "sample-factory==2.1.1 gymnasium==0.29.1 shimmy==0.2.1 ale-py==0.8.1 numpy==1.26.4 "
-        "'opencv-python-headless<4.12', then ale-import-roms FOLDER_OF_ROMS. sb3: pip install "
-        "torch==2.13.0 stable-baselines3==2.9.2 ale-py. rllib: 'ray[rllib]==2.60.0' torch==2.13.0 "
-        "ale-py opencv-python-headless.",
+        "Python of a virtual environment with the peer. It has: "
+        "sample_factory: torch==2.13.0 sample-factory==2.1.1 gymnasium==0.29.1 shimmy==0.2.1 "
+        "ale-py==0.8.1 numpy==1.26.4 'opencv-python-headless<4.12', then ale-import-roms FOLDER. "
+        "sb3: torch==2.13.0 stable-baselines3==2.9.2 ale-py. rllib: 'ray[rllib]==2.60.0' "
+        "torch==2.13.0 ale-py opencv-python-headless. cleanrl: torch==2.13.0 envpool==0.8.4 "
+        "gym==0.23.1 tensorboard 'numpy<2'. cleanba: jax==0.4.23 flax==0.6.11 optax==0.1.7 "
+        "chex==0.1.85 rlax==0.1.6 envpool==0.8.4 gym==0.23.1 tensorboardX tyro rich.",
     )
     peer_script: str | None = option(
         None, f"The peer's own training script, for {', '.join(end_to_end_peers.NEED_SCRIPT)}."

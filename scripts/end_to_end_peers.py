@@ -78,9 +78,9 @@ _PEERS = {
     ),
     # Every 5 s: "Steps 12800 @ 695.2 SPS. Loss ...".
     "monobeast": _Peer(
-        "-m torchbeast.monobeast --env=PongNoFrameskip-v4 --num_actors=32 --batch_size=32 --unroll_length=20 "
-        "--num_learner_threads=1 --disable_cuda --disable_checkpoint --savedir={folder} "
-        "--total_steps=1000000000",
+        "-m torchbeast.monobeast --env=PongNoFrameskip-v4 --num_actors=32 --batch_size=32 "
+        "--unroll_length=20 --num_learner_threads=1 --disable_cuda --disable_checkpoint "
+        "--savedir={folder} --total_steps=1000000000",
         r"Steps (\d+) @ ",
     ),
 }
