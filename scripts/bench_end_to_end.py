@@ -53,7 +53,10 @@ class BenchConfig:
         "sb3: torch==2.13.0 stable-baselines3==2.9.2 ale-py. rllib: 'ray[rllib]==2.60.0' "
         "torch==2.13.0 ale-py opencv-python-headless. cleanrl: torch==2.13.0 envpool==0.8.4 "
         "gym==0.23.1 tensorboard 'numpy<2'. cleanba: jax==0.4.23 flax==0.6.11 optax==0.1.7 "
-        "chex==0.1.85 rlax==0.1.6 envpool==0.8.4 gym==0.23.1 tensorboardX tyro rich.",
+        "chex==0.1.85 rlax==0.1.6 envpool==0.8.4 gym==0.23.1 tensorboardX tyro rich. pufferlib: "
+        "pufferlib==3.0.0 (NO_OCEAN=1) torch==2.13.0 gymnasium==0.29.1 ale-py==0.9.0 "
+        "'opencv-python-headless<4.12'. monobeast: Python 3.10, torchbeast on its path, torch "
+        "gym==0.23.1 ale-py==0.7.5 opencv-python-headless.",
     )
     peer_script: str | None = option(
         None, f"The peer's own training script, for {', '.join(end_to_end_peers.NEED_SCRIPT)}."

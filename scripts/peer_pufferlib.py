@@ -32,6 +32,13 @@ def _make_pong(buf: Any = None, seed: int = 0) -> Any:
     return pufferlib.emulation.GymnasiumPufferEnv(env=env, buf=buf, seed=seed)
 
 
+class _Policy(pufferlib.models.Convolutional):
+    """Its Nature CNN, which as released lacks what its trainer calls to act without an LSTM."""
+
+    def forward_eval(self, observations: Any, state: Any = None) -> Any:
+        return self.forward(observations, state)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--num_envs", type=int, default=32)
@@ -59,7 +66,7 @@ def main() -> None:
         batch_size=arguments.num_envs // _WORKERS,
         overwork=True,  # where the two cores are one with two threads
     )
-    policy = pufferlib.models.Convolutional(envs, framestack=4, flat_size=64 * 7 * 7)
+    policy = _Policy(envs, framestack=4, flat_size=64 * 7 * 7)
     trainer = pufferlib.pufferl.PuffeRL(config, envs, policy)
     while True:
         trainer.evaluate()
