@@ -3,7 +3,7 @@
 
 To be run by a Python that has pufferlib, gymnasium 0.29, ale-py and opencv-python-headless, and not
 seed_rl: bench_end_to_end.py does so with `--peer=pufferlib --peer_python=...`. Nature CNN, 84x84
-gray frames stacked by 4, frame repeat 4, two worker processes that take turns.
+gray frames stacked by 4, frame repeat 4, environments in its own process.
 """
 
 from __future__ import annotations
@@ -19,8 +19,6 @@ import pufferlib.emulation
 import pufferlib.models
 import pufferlib.pufferl
 import pufferlib.vector
-
-_WORKERS = 2
 
 
 def _make_pong(buf: Any = None, seed: int = 0) -> Any:
@@ -58,13 +56,9 @@ def main() -> None:
         "total_timesteps": 10**9,
         "checkpoint_interval": 10**9,
     }
+    # Its worker processes wait in a loop, which on two cores starves the network's threads.
     envs = pufferlib.vector.make(
-        _make_pong,
-        backend=pufferlib.vector.Multiprocessing,
-        num_envs=arguments.num_envs,
-        num_workers=_WORKERS,
-        batch_size=arguments.num_envs // _WORKERS,
-        overwork=True,  # where the two cores are one with two threads
+        _make_pong, backend=pufferlib.vector.Serial, num_envs=arguments.num_envs
     )
     policy = _Policy(envs, framestack=4, flat_size=64 * 7 * 7)
     trainer = pufferlib.pufferl.PuffeRL(config, envs, policy)
