@@ -47,10 +47,19 @@ class BenchConfig:
     )
     peer_python: str | None = option(
         None,
-        "Python of a virtual environment with the peer. Sample Factory: pip install torch==2.13.0 "
-        "sample-factory==2.1.1 gymnasium==0.29.1 shimmy==0.2.1 ale-py==0.8.1 numpy==1.26.4 "
-        "'opencv-python-headless<4.12', then ale-import-roms FOLDER_OF_ROMS. sb3: pip install "
-        "torch==2.13.0 stable-baselines3==2.9.2 ale-py psutil.",
+        "Python of a virtual environment with the peer. It has: "
+        "sample_factory: torch==2.13.0 sample-factory==2.1.1 gymnasium==0.29.1 shimmy==0.2.1 "
+        "ale-py==0.8.1 numpy==1.26.4 'opencv-python-headless<4.12', then ale-import-roms FOLDER. "
+        "sb3: torch==2.13.0 stable-baselines3==2.9.2 ale-py. rllib: 'ray[rllib]==2.60.0' "
+        "torch==2.13.0 ale-py opencv-python-headless. cleanrl: torch==2.13.0 envpool==0.8.4 "
+        "gym==0.23.1 tensorboard 'numpy<2'. cleanba: jax==0.4.23 flax==0.6.11 optax==0.1.7 "
+        "chex==0.1.85 rlax==0.1.6 envpool==0.8.4 gym==0.23.1 tensorboardX tyro rich. pufferlib: "
+        "pufferlib==3.0.0 (NO_OCEAN=1) torch==2.13.0 gymnasium==0.29.1 ale-py==0.9.0 "
+        "'opencv-python-headless<4.12'. monobeast: Python 3.10, torchbeast on its path, torch "
+        "gym==0.23.1 ale-py==0.7.5 opencv-python-headless.",
+    )
+    peer_script: str | None = option(
+        None, f"The peer's own training script, for {', '.join(end_to_end_peers.NEED_SCRIPT)}."
     )
     rounds: int = option(1, "How often each is measured.")
     warmup_secs: float = option(15.0, "Seconds before the measurement starts.")
@@ -59,12 +68,18 @@ class BenchConfig:
     json: bool = option(False, "Print one line of JSON last.")
     worker: bool = option(False, "Measure variant A once, in this process, and print JSON only.")
 
+    def __post_init__(self) -> None:
+        if self.peer_python and self.peer in end_to_end_peers.NEED_SCRIPT and not self.peer_script:
+            raise ValueError(
+                f"--peer_script is missing, wanted the path of {self.peer}'s training script"
+            )
+
 
 def _run_worker(config: BenchConfig, variant: str) -> dict[str, Any]:
     words = [
         f"--{field.name}={getattr(config, field.name)}"
         for field in dataclasses.fields(config)
-        if field.name not in ("a", "b", "peer", "peer_python", "json", "worker")
+        if field.name not in ("a", "b", "peer", "peer_python", "peer_script", "json", "worker")
     ]
     command = [sys.executable, __file__, *words, f"--a={variant}", "--worker=true"]
     output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
@@ -92,7 +107,11 @@ def _measure_in_turn(config: BenchConfig) -> dict[str, list[dict[str, Any]]]:
             print(f"round {turn + 1}/{config.rounds}, {config.peer}", flush=True)
             results.setdefault(config.peer, []).append(
                 end_to_end_peers.measure(
-                    config.peer, config.peer_python, config.warmup_secs, config.seconds
+                    config.peer,
+                    config.peer_python,
+                    config.peer_script,
+                    config.warmup_secs,
+                    config.seconds,
                 )
             )
     return results

@@ -1,22 +1,19 @@
 #!/usr/bin/env python3
-"""Measures A2C of stable-baselines3 on ALE's vector environment; prints one line of JSON.
+"""Trains Pong with A2C of stable-baselines3; prints how many agent steps it has trained on.
 
-To be run by a Python that has stable-baselines3, ale-py and psutil, and not seed_rl:
-bench_end_to_end.py does so with `--peer=sb3 --peer_python=...`. A2C, Nature CNN, 84x84 gray frames
+To be run by a Python that has stable-baselines3 and ale-py, and not seed_rl: bench_end_to_end.py
+does so with `--peer=sb3 --peer_python=...`. Nature CNN, ALE's vector environment, 84x84 gray frames
 stacked by 4, frame repeat 4: every agent step is trained on once.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import time
 from typing import Any
 
 import ale_py
 import gymnasium
 import numpy as np
-import psutil
 import torch
 from stable_baselines3 import A2C
 from stable_baselines3.common.callbacks import BaseCallback
@@ -73,34 +70,14 @@ class AleVecEnv(VecEnv):
         return [False] * self.num_envs
 
 
-class Window(BaseCallback):
-    """Counts steps and CPU seconds after the warm-up, and ends the training."""
-
-    def __init__(self, warmup_secs: float, seconds: float) -> None:
-        super().__init__()
-        self._warmup_secs, self._seconds = warmup_secs, seconds
-        self.start: tuple[float, float, int] | None = None
-        self.result: dict[str, float] = {}
-
-    def _on_training_start(self) -> None:
-        self._began = time.perf_counter()
+class Report(BaseCallback):
+    """Prints the steps so far, after each update."""
 
     def _on_step(self) -> bool:
-        return not self.result
+        return True
 
     def _on_rollout_start(self) -> None:
-        now = time.perf_counter(), time.process_time(), self.num_timesteps
-        if self.start is None:
-            if now[0] - self._began > self._warmup_secs:
-                self.start = now
-        elif now[0] - self.start[0] > self._seconds:
-            seconds, cpu, steps = (b - a for a, b in zip(self.start, now, strict=True))
-            self.result = {
-                "steps_s": steps / seconds,
-                "frames_s": 4 * steps / seconds,
-                "cpu_s_per_1k": 1000 * cpu / steps,
-                "rss_mb": psutil.Process().memory_info().rss / 2**20,
-            }
+        print(f"steps={self.num_timesteps}", flush=True)
 
 
 def main() -> None:
@@ -108,15 +85,11 @@ def main() -> None:
     parser.add_argument("--num_envs", type=int, default=32)
     parser.add_argument("--unroll_length", type=int, default=20)
     parser.add_argument("--threads", type=int, default=2, help="Of torch and of the emulators.")
-    parser.add_argument("--warmup_secs", type=float, default=15)
-    parser.add_argument("--seconds", type=float, default=90)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     envs = AleVecEnv("pong", arguments.num_envs, arguments.threads)
     model = A2C("CnnPolicy", envs, n_steps=arguments.unroll_length, device="cpu")
-    window = Window(arguments.warmup_secs, arguments.seconds)
-    model.learn(10**12, callback=window)
-    print(json.dumps(window.result))
+    model.learn(10**12, callback=Report())
 
 
 if __name__ == "__main__":

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import pathlib
 import subprocess
 import sys
+import textwrap
+from typing import Any
 
+import psutil
 import pytest
 
 SCRIPT = pathlib.Path(__file__).parent.parent.parent / "scripts/bench_end_to_end.py"
+
+
+@pytest.fixture
+def peers(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(SCRIPT.parent))
+    return importlib.import_module("end_to_end_peers")
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -50,3 +60,58 @@ def test_a_peer_that_does_not_run_is_told(peer: str) -> None:
     result = run(arguments, f"--peer={peer}", "--peer_python=/bin/false")
     assert result.returncode == 1
     assert "PeerError" in result.stderr
+
+
+def test_a_peer_that_is_only_a_script_needs_its_path() -> None:
+    result = run("--peer=cleanba", "--peer_python=/bin/false")
+    assert result.returncode == 2
+    assert "--peer_script" in result.stderr
+    assert "cleanba" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("peer", "output", "steps"),
+    [
+        (
+            "sample_factory",
+            "Total num frames: 0. Throughput: 0\nTotal num frames: 123904. Throughput: 9\n",
+            [0, 30976],
+        ),
+        ("sb3", "Using cpu device\nsteps=640\nsteps=1280\n", [640, 1280]),
+        ("cleanrl", "SPS: 489\nglobal_step=900, episodic_return=-21.0\nSPS: 490\n", [640, 1280]),
+        ("cleanba", "global_step=1312, avg\nSPS: 351\n1952 actor_policy_version=1, a", [1952]),
+        ("monobeast", "[INFO:1 monobeast:469 now] Steps 12800 @ 695.2 SPS. Loss 1.0", [12800]),
+    ],
+)
+def test_steps_in_the_output_of_a_peer(
+    peers: Any, peer: str, output: str, steps: list[float]
+) -> None:
+    assert peers.steps_so_far(peer, output) == steps
+
+
+def test_a_peer_is_measured_with_its_children(
+    peers: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "peer.py"
+    # The child, which ends before the next report, computes for 0.2 s a step.
+    script.write_text(
+        textwrap.dedent("""
+        import pathlib, subprocess, sys
+        pathlib.Path(sys.argv[1]).write_text("")
+        busy = "import time\\nwhile time.process_time() < 0.2: pass"
+        step = 0
+        while True:
+            step += 1
+            subprocess.run([sys.executable, "-c", busy], check=True)
+            print("steps", step)
+        """)
+    )
+    peer = peers._Peer("{script} {folder}/made", r"steps (\d+)")
+    monkeypatch.setitem(peers._PEERS, "test", peer)
+    before = {process.pid for process in psutil.Process().children(recursive=True)}
+    result = peers.measure("test", sys.executable, str(script), 0.5, 1)
+    assert 0.19 < result["cpu_s_per_1k"] / 1000 < 0.6
+    assert 0 < result["steps_s"] < 5.5
+    assert result["frames_s"] == pytest.approx(4 * result["steps_s"])
+    assert result["rss_mb"] > 1
+    assert {one.pid for one in psutil.Process().children(recursive=True)} <= before
