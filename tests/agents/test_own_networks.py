@@ -83,6 +83,21 @@ class Lazy(Base):
         self.bias = tf.Variable(tf.zeros(4), name="late")
         return super().__call__(observation) + self.bias
 
+class Double(Base):
+    def __init__(self, observation, rng):
+        super().__init__(observation, rng)
+        self.layers["first"][0] = tf.Variable(tf.zeros((3, 4), tf.float64), name="wide")
+
+class Whole(Base):
+    def __init__(self, observation, rng):
+        super().__init__(observation, rng)
+        self.counts = tf.Variable([1, 2], name="counts")
+
+class NotTrained(Base):
+    def __init__(self, observation, rng):
+        super().__init__(observation, rng)
+        self.counts = tf.Variable([1, 2], trainable=False)
+
 def no_rng(observation):
     return Base(observation, None)
 
@@ -105,7 +120,7 @@ def make(name: str) -> torsos.Torso:
     return torsos.make(name, SPEC, np.random.default_rng(0))
 
 
-@pytest.mark.parametrize("name", ["Base", "function"])
+@pytest.mark.parametrize("name", ["Base", "function", "NotTrained"])
 def test_classes_and_functions_are_taken(name: str) -> None:
     environment = EnvironmentSpecs(SPEC, ArraySpec((), "int32", 0, 1))
     agent = VtraceAgent(VtraceConfig(network=f"own_networks:{name}"), environment, 0)
@@ -125,6 +140,8 @@ def test_classes_and_functions_are_taken(name: str) -> None:
         ("Keras", "kept as an attribute.*none of those that it computes with.*Keras"),
         ("HalfKeras", "kept as an attribute.*also with .*kernel:0, .*bias:0.*Keras"),
         ("Lazy", "made in the constructor.*also with late"),
+        ("Double", r"trainable variables of float32, saw wide:0 float64\[3, 4\]: make it with"),
+        ("Whole", r"trainable variables of float32, saw counts:0 int32\[2\]: .*trainable=False"),
         ("no_rng", r"wanted to call it with \(observation spec, rng\): too many"),
         ("missing", "wanted a function or class 'missing' in .*own_networks.py, saw None"),
         ("number", "wanted a function or class 'number' in .*own_networks.py, saw 3"),
