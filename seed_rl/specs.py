@@ -154,10 +154,13 @@ def to_json(nest: Nest) -> Any:
     """The nest of ArraySpecs as plain JSON values."""
     if isinstance(nest, ArraySpec):
         fields = {"shape": list(nest.shape), "dtype": nest.dtype}
-        bits = None if nest.bits is None else list(nest.bits)
-        others = {"minimum": nest.minimum, "maximum": nest.maximum, "bits": bits}
-        if nest.element_bounds is not None:
-            others["element_bounds"] = [list(pair) for pair in nest.element_bounds]
+        bits, pairs = nest.bits, nest.element_bounds
+        others = {
+            "minimum": nest.minimum,
+            "maximum": nest.maximum,
+            "bits": None if bits is None else list(bits),
+            "element_bounds": None if pairs is None else list(map(list, pairs)),
+        }
         return {"array": fields | {k: v for k, v in others.items() if v is not None}}
     if isinstance(nest, dict):
         return {"dict": {key: to_json(nest[key]) for key in sorted(nest)}}
