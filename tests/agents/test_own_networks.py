@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
+import subprocess
 import sys
+import time
 from typing import Any
 
 import numpy as np
@@ -15,6 +18,8 @@ from seed_rl.agents.networks import torsos
 from seed_rl.agents.vtrace.agent import VtraceAgent
 from seed_rl.agents.vtrace.config import VtraceConfig
 from seed_rl.envs import registry
+from seed_rl.grpc.codec import action_layout, step_layout
+from seed_rl.grpc.server import make_server
 from seed_rl.specs import ArraySpec, EnvironmentSpecs
 
 EXAMPLES = pathlib.Path(__file__).parents[2] / "docs/examples"
@@ -167,7 +172,7 @@ def test_the_documented_file_trains_2000_steps(
     learner = make_learner(
         tmp_path / "run",
         "lights:Lights",
-        network="lights:Network",
+        network="lights:make_network",
         total_environment_frames=2000,
         learning_rate=5e-3,
     )
@@ -182,6 +187,48 @@ def test_the_documented_file_trains_2000_steps(
         assert np.any(before != after)
     returns = read_scalars(tmp_path / "run")["episode/return"]
     assert len(returns) >= 1
+
+
+def test_actors_of_the_documented_file_do_without_tensorflow(tmp_path: pathlib.Path) -> None:
+    """A real actor process of that very file, which plays for a learner until that is done."""
+    server = make_server(
+        f"unix:{tmp_path}/socket",
+        step_layout(ArraySpec((6,), "uint8")),
+        action_layout(ArraySpec((), "int32", 0, 5)),
+        json.dumps(
+            {
+                "environment": "lights:Lights",
+                "environment_config": {},
+                "seed": 1,
+                "num_envs": 2,
+                "env_batch_size": 2,
+            }
+        ),
+        num_envs=2,
+        batch_size=2,
+        batch_timeout_secs=0.05,
+    )
+    program = (
+        "import sys; from seed_rl.__main__ import main; "
+        f"code = main(['--run_mode=actor', '--server_address=unix:{tmp_path}/socket']); "
+        "heavy = {'tensorflow', 'keras', 'jax', 'torch'} & set(sys.modules); "
+        "sys.exit(f'imported {heavy}' if heavy or 'lights' not in sys.modules else code)"
+    )
+    actor = subprocess.Popen(
+        [sys.executable, "-c", program], cwd=EXAMPLES, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        num_rows, until = 0, time.monotonic() + 60
+        while num_rows < 40:
+            assert time.monotonic() < until
+            batch = server.next_batch(0.2)
+            if batch is not None:
+                num_rows += batch.size
+                server.reply(batch, [np.zeros(batch.size, np.int32)])
+    finally:
+        server.close(finished=True)
+        _, errors = actor.communicate(timeout=30)
+    assert actor.returncode == 0, errors
 
 
 @pytest.mark.parametrize(
