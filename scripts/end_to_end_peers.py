@@ -68,7 +68,7 @@ def cpu_seconds(process: psutil.Process) -> float:
             times = one.cpu_times()
         except psutil.NoSuchProcess:
             continue
-        total += times.user + times.system
+        total += times.user + times.system + times.children_user + times.children_system
     return total
 
 

@@ -173,6 +173,8 @@ def action_decoder(space: Any) -> Callable[[Nest], Any]:
             return _box_decoder(space)
         case "Discrete":
             start, dtype = int(getattr(space, "start", 0)), getattr(space, "dtype", np.int64)
+            if not start:
+                return lambda action: action.astype(dtype)
             return lambda action: action.astype(dtype) + start
         case "MultiDiscrete" | "MultiBinary":
             start = getattr(space, "start", 0)
