@@ -15,7 +15,11 @@ _MODULES = {"r2d2": "seed_rl.agents.r2d2", "vtrace": "seed_rl.agents.vtrace"}
 
 
 class Algorithm(Protocol):
-    """What the package of an algorithm offers."""
+    """What the package of an algorithm offers.
+
+    Where it can't learn in all environments, it also has `require_fit(specs: EnvironmentSpecs)`,
+    which raises ValueError for those, and needs no TensorFlow.
+    """
 
     Config: type[Any]  # a frozen dataclass of options, and an OptimizerConfig
     PRESETS: Mapping[str, Mapping[str, Any]]  # by name, other defaults of any flags

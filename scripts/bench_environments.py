@@ -7,7 +7,8 @@
 Both play the same random actions, made beforehand, in turn within one process, and reset on the
 step after an episode's end. `bare_share` is the bare loop's time as a share of the adapter's: 1
 where the adapter costs nothing. `vector` and `envpool` are vectors that a function of the user
-makes: `gymnasium.make_vec(GAME, num_envs)`, and `envpool.make(GAME, ...)`.
+makes: `gymnasium.make_vec(GAME, num_envs)`, and `envpool.make(GAME, ...)`. `dmlab` needs a build of
+deepmind_lab, or the double of the tests: PYTHONPATH=tests/tools/dmlab_double.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from seed_rl.envs import registry
 from seed_rl.envs.environment import Environments, Family
 from seed_rl.envs.gym.factory import FactoryFamily
 from seed_rl.envs.gym.spaces import action_decoder, action_splitter
-from seed_rl.envs.seeding import environment_seed
+from seed_rl.envs.seeding import environment_seed, episode_seed
 from seed_rl.specs import ArraySpec, Nest, map_nest
 
 SEED = 0
@@ -95,6 +96,69 @@ class BareVector:
         self._vector.step(next(self._actions))
 
 
+class BareFootball:
+    """gfootball's own environments, whose matches are those that the adapter plays."""
+
+    def __init__(self, game: str, n: int, actions: list[Nest]) -> None:
+        from seed_rl.envs.football.environments import create
+
+        config = family_of("football", game)[1]
+        self._envs = [create(config.game, config.reward_experiment, (72, 96)) for _ in range(n)]
+        self._rngs = [np.random.default_rng(environment_seed(SEED, i)) for i in range(n)]
+        self._actions = itertools.cycle([action.tolist() for action in actions])
+        self._has_ended = [True] * n
+
+    def step(self) -> None:
+        for i, (env, action) in enumerate(zip(self._envs, next(self._actions), strict=True)):
+            if self._has_ended[i]:
+                seed = int(self._rngs[i].integers(2**31))
+                env.unwrapped._config["game_engine_random_seed"] = seed
+                env.unwrapped._config["reverse_team_processing"] = bool(seed % 2)
+                env.reset()
+                self._has_ended[i] = False
+            else:
+                _, _, self._has_ended[i], _ = env.step(action)
+
+
+class BareDmlab:
+    """deepmind_lab.Lab itself, with the levels that the adapter plays."""
+
+    def __init__(self, game: str, n: int, actions: list[Nest]) -> None:
+        import deepmind_lab
+
+        from seed_rl.envs import dmlab
+        from seed_rl.envs.dmlab import environments, levels
+
+        config = family_of("dmlab", game)[1]
+        level, settings = levels.path(config.game), dmlab.lab_settings(config)
+        names = [environments.FRAME]
+        if levels.has_instruction(level):
+            names.append(environments.INSTRUCTION)
+        self._labs = [deepmind_lab.Lab(level, names, config=settings) for _ in range(n)]
+        self._choices = environments.ACTIONS
+        self._num_steps = config.num_action_repeats
+        self._actions = itertools.cycle([action.tolist() for action in actions])
+        self._episodes = [0] * n
+
+    def step(self) -> None:
+        for i, (lab, action) in enumerate(zip(self._labs, next(self._actions), strict=True)):
+            if not lab.is_running():
+                episode = self._episodes[i]
+                lab.reset(episode=episode, seed=episode_seed(SEED, i, episode))
+                self._episodes[i] += 1
+            else:
+                lab.step(self._choices[action], num_steps=self._num_steps)
+            if lab.is_running():
+                lab.observations()
+
+
+def make_atari(game: str, n: int, actions: list[Nest]) -> BareVector:
+    """The emulators that the adapter has, set up in the same way, without it."""
+    family, config = family_of("atari", game)
+    emulators: Any = family.make(config, range(n), SEED)
+    return BareVector(emulators._envs, actions)
+
+
 def make_envpool(game: str, num_envs: int, seeds: list[int]) -> Any:
     import envpool
 
@@ -106,6 +170,9 @@ BARE: dict[str, Callable[[str, int, list[Nest]], Any]] = {
     "gym": BareEnvs,
     "mujoco": BareEnvs,
     "vector": lambda game, n, actions: BareVector(gymnasium.make_vec(game, n), actions),
+    "atari": make_atari,
+    "dmlab": BareDmlab,
+    "football": BareFootball,
     "envpool": lambda game, n, actions: BareVector(make_envpool(game, n, list(range(n))), actions),
 }
 DEFAULTS = {
@@ -113,6 +180,9 @@ DEFAULTS = {
     "mujoco:HalfCheetah-v5": "mujoco",
     "vector:CartPole-v1": "gymnasium",
     "envpool:HalfCheetah-v4": "envpool",
+    "atari:Pong": "ale_py",
+    "dmlab:rooms_watermaze": "deepmind_lab",
+    "football:academy_empty_goal_close": "gfootball",
 }  # each with the package that it needs
 
 

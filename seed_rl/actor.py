@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import itertools
 import logging
+import math
 import random
 import time
 from typing import Any, NoReturn
@@ -25,6 +26,7 @@ from seed_rl.grpc.client import (
     Finished,
     RangeTaken,
     Refused,
+    ShuttingDown,
     make_client,
 )
 from seed_rl.grpc.codec import action_layout, step_layout
@@ -75,6 +77,7 @@ class ActorConfig:
 def run_actor(config: ActorConfig) -> None:
     """Steps environments until the training is over.
 
+    Also ends where a learner that said it shuts down has had no successor for `reconnect_secs`.
     Loses and finds the learner again as often as needed. Every time the environments start anew
     with a lease of their own, so that the learner never mixes two runs of them.
 
@@ -144,6 +147,7 @@ class _Actor:
         # Of the first failure in a row, and the first refusal in a row.
         self._lost_since: float | None = None
         self._taken_since: float | None = None
+        self._was_told = False  # by the learner, that it goes: no news, and no failure
         self._delay_secs = _FIRST_DELAY_SECS
         self._complained_of: type[Exception] | None = None
 
@@ -162,7 +166,11 @@ class _Actor:
                     raise self._user_error(error) from error
                 except Disconnected as error:
                     self._lost_since = self._lost_since or time.monotonic()
-                    self._wait(error, self._lost_since, self._config.reconnect_secs)
+                    self._was_told |= isinstance(error, ShuttingDown)
+                    if self._was_told and self._left(self._lost_since) <= 0:
+                        _logger.info("no other learner has come")
+                        return
+                    self._wait(error, self._lost_since)
         finally:
             self._close_environments()
 
@@ -173,7 +181,7 @@ class _Actor:
         finally:
             # Environments may fork, and must not inherit a connection.
             client.close()
-        self._lost_since = None
+        self._lost_since, self._was_told = None, False
         self._make_groups(description)
         with contextlib.ExitStack() as clients:
             for group in self._groups:
@@ -260,17 +268,23 @@ class _Actor:
         while self._groups:
             self._groups.pop().environments.close()
 
-    def _wait(self, error: Exception, since: float, give_up_secs: float) -> None:
+    def _left(self, since: float, give_up_secs: float = math.inf) -> float:
+        """Seconds in which another attempt may be made."""
+        return since + min(give_up_secs, self._config.reconnect_secs) - time.monotonic()
+
+    def _wait(self, error: Exception, since: float, give_up_secs: float = math.inf) -> None:
         """Sleeps before the next attempt. Raises UserError where that would be too late."""
-        left = since + min(give_up_secs, self._config.reconnect_secs) - time.monotonic()
+        left = self._left(since, give_up_secs)
         if left <= 0:
             raise self._user_error(error) from error
         # A learner that is not there yet is no news: actors are started together with it.
         is_early = self._description is None and time.monotonic() < since + _START_SECS
         # One line for each kind: how a learner is absent changes from one attempt to the next.
-        if type(error) is not self._complained_of and not is_early:
-            self._complained_of = type(error)
-            _logger.warning("%s; trying again for %.0f s", error, left)
+        kind = ShuttingDown if self._was_told else type(error)
+        if kind is not self._complained_of and not is_early:
+            self._complained_of = kind
+            level = logging.INFO if self._was_told else logging.WARNING
+            _logger.log(level, "%s; trying again for %.0f s", error, left)
         # Not all actors of a learner at the same moment.
         time.sleep(min(left, self._delay_secs * random.uniform(0.5, 1.0)))
         self._delay_secs = min(2 * self._delay_secs, _MAX_DELAY_SECS)

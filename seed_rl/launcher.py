@@ -22,6 +22,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from types import FrameType
+from typing import Any
 
 from seed_rl.errors import UserError, as_user_error
 from seed_rl.supervisor import Program, on_stop_signals, supervise
@@ -236,6 +237,7 @@ def make_plan(words: Words, scratch_folder: str) -> Plan:
     with as_user_error(ValueError):
         addresses.parse(actor_address)
         core.choose(config.core)
+    _require_fit(words, environment_config)
     game = getattr(environment_config, "game", "")
     logdir = (
         pathlib.Path(config.logdir) if config.logdir else make_logdir(words.game, game, words.agent)
@@ -277,6 +279,17 @@ def make_plan(words: Words, scratch_folder: str) -> Plan:
             )
         )
     return Plan(learner, tuple(actors), logdir)
+
+
+def _require_fit(words: Words, environment_config: Any) -> None:
+    """Raises UserError where the agent can't learn in these environments."""
+    from seed_rl.agents import registry as agents
+    from seed_rl.envs import registry as environments
+
+    require_fit = getattr(agents.load(words.agent), "require_fit", None)
+    if require_fit is not None:  # others need not wait for an environment to be made
+        with as_user_error(ValueError, ImportError):
+            require_fit(environments.load(words.game).specs(environment_config))
 
 
 def is_in_use(logdir: pathlib.Path) -> bool:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 
 from seed_rl.config import option, require
+
+# What computes is float32: less than its least normal number is 0 there, which is divided by.
+_LEAST, _MOST = 2.0**-126, (2 - 2.0**-23) * 2.0**127
+_BELOW_1 = 1 - 2.0**-24
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,19 +29,31 @@ class OptimizerConfig:
     def __post_init__(self) -> None:
         self._require("optimizer", self.optimizer in ("adam", "rmsprop"), "adam or rmsprop")
         self._require_above_0("learning_rate")
-        self._require("adam_beta_1", 0 <= self.adam_beta_1 < 1, "a number in [0, 1)")
+        self._require_below_1("adam_beta_1")
         self._require_above_0("adam_epsilon")
         self._require_above_0("rmsprop_epsilon")
-        self._require("rmsprop_decay", 0 <= self.rmsprop_decay < 1, "a number in [0, 1)")
+        self._require_below_1("rmsprop_decay")
         self._require_at_least_0("clip_norm")
 
     def _require(self, name: str, fits: bool, wanted: str) -> None:
         require(self, name, fits, wanted)
 
+    def _require_below_1(self, name: str) -> None:
+        value = getattr(self, name)
+        self._require(name, 0 <= value <= _BELOW_1, "a number in [0, 1), in float32, too")
+
     def _require_above_0(self, name: str) -> None:
         value = getattr(self, name)
-        self._require(name, math.isfinite(value) and value > 0, "a number above 0")
+        self._require(
+            name,
+            _LEAST <= value <= _MOST,
+            f"a number above 0, from {_LEAST:.2g} to {_MOST:.2g} since float32 holds no others",
+        )
 
     def _require_at_least_0(self, name: str) -> None:
         value = getattr(self, name)
-        self._require(name, math.isfinite(value) and value >= 0, "a number of at least 0")
+        self._require(
+            name,
+            value == 0 or _LEAST <= value <= _MOST,
+            f"0, or a number from {_LEAST:.2g} to {_MOST:.2g} since float32 holds no others",
+        )

@@ -17,6 +17,10 @@ import optree
 # dict[str, Nest] | tuple[Nest, ...] | leaf. A recursive alias would have to name the leaf too.
 Nest = Any
 
+# Spaces that know no bounds often say the largest float, or some other large number.
+LARGEST_BOUND = 1e10
+_MOST_BOUNDS_TOLD = 4  # of single elements, in messages
+
 
 @dataclasses.dataclass(frozen=True)
 class ArraySpec:
@@ -27,6 +31,9 @@ class ArraySpec:
     Where `bits` is set, the array is uint8 `[ceil(prod(bits) / 8)]` and packs an array of two
     values, eight to a byte, the first in the highest bit (`np.packbits`). So it travels and is
     kept; networks unpack it, and see uint8 of shape `bits` with 255 for each 1.
+
+    `element_bounds` are lowest and highest of each element, in C order, where these differ;
+    `minimum` and `maximum` are then those of all elements together.
     """
 
     shape: tuple[int, ...]
@@ -34,6 +41,7 @@ class ArraySpec:
     minimum: float | None = None
     maximum: float | None = None
     bits: tuple[int, ...] | None = None
+    element_bounds: tuple[tuple[float, float], ...] | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", tuple(int(size) for size in self.shape))
@@ -43,6 +51,11 @@ class ArraySpec:
         if self.bits is not None:
             object.__setattr__(self, "bits", tuple(int(size) for size in self.bits))
             self._check_bits(self.bits)
+        if self.element_bounds is not None and len(self.element_bounds) != math.prod(self.shape):
+            raise ValueError(
+                f"element_bounds: wanted {math.prod(self.shape)} pairs for shape "
+                f"{list(self.shape)}, saw {len(self.element_bounds)}"
+            )
 
     def _check_bits(self, bits: tuple[int, ...]) -> None:
         if min(bits, default=0) < 0:
@@ -74,7 +87,10 @@ class ArraySpec:
             text += f" of bits{list(self.bits)}"
         if self.minimum is None or self.maximum is None:
             return text
-        return f"{text} in [{self.minimum:g}, {self.maximum:g}]"
+        bounds = self.element_bounds
+        if bounds is None or len(bounds) > _MOST_BOUNDS_TOLD:
+            bounds = ((self.minimum, self.maximum),)
+        return f"{text} in {' x '.join(f'[{low:g}, {high:g}]' for low, high in bounds)}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,8 +154,13 @@ def to_json(nest: Nest) -> Any:
     """The nest of ArraySpecs as plain JSON values."""
     if isinstance(nest, ArraySpec):
         fields = {"shape": list(nest.shape), "dtype": nest.dtype}
-        bits = None if nest.bits is None else list(nest.bits)
-        others = {"minimum": nest.minimum, "maximum": nest.maximum, "bits": bits}
+        bits, pairs = nest.bits, nest.element_bounds
+        others = {
+            "minimum": nest.minimum,
+            "maximum": nest.maximum,
+            "bits": None if bits is None else list(bits),
+            "element_bounds": None if pairs is None else list(map(list, pairs)),
+        }
         return {"array": fields | {k: v for k, v in others.items() if v is not None}}
     if isinstance(nest, dict):
         return {"dict": {key: to_json(nest[key]) for key in sorted(nest)}}
@@ -153,7 +174,13 @@ def from_json(value: Any) -> Nest:
     if isinstance(value, dict) and len(value) == 1:
         match value:
             case {"array": {"shape": list(shape), "dtype": str(dtype), **others}}:
-                return _spec_from_json(shape, dtype, others.pop("bits", None), others)
+                return _spec_from_json(
+                    shape,
+                    dtype,
+                    others.pop("bits", None),
+                    others.pop("element_bounds", None),
+                    others,
+                )
             case {"dict": dict(parts)}:
                 return {key: from_json(part) for key, part in parts.items()}
             case {"tuple": list(parts)}:
@@ -161,7 +188,9 @@ def from_json(value: Any) -> Nest:
     raise ValueError(f"wanted 'array', 'dict' or 'tuple', saw {value!r}")
 
 
-def _spec_from_json(shape: list[Any], dtype: str, bits: Any, bounds: dict[Any, Any]) -> ArraySpec:
+def _spec_from_json(
+    shape: list[Any], dtype: str, bits: Any, pairs: Any, bounds: dict[Any, Any]
+) -> ArraySpec:
     for sizes in (shape, bits):
         if sizes is not None and not (
             isinstance(sizes, list) and all(type(size) is int for size in sizes)
@@ -173,6 +202,14 @@ def _spec_from_json(shape: list[Any], dtype: str, bits: Any, bounds: dict[Any, A
         raise ValueError(f"wanted at most a minimum and a maximum, as numbers, saw {bounds}")
     if any(type(bound) is int and abs(bound) > sys.float_info.max for bound in bounds.values()):
         raise ValueError("wanted bounds that are floats, saw larger ones")
+    if pairs is not None and not (
+        isinstance(pairs, list)
+        and all(
+            isinstance(pair, list) and [type(part) for part in pair] == [float, float]
+            for pair in pairs
+        )
+    ):
+        raise ValueError(f"wanted pairs of floats as element_bounds, saw {pairs}")
     kind: str
     try:
         kind = np.dtype(dtype).kind
@@ -180,4 +217,10 @@ def _spec_from_json(shape: list[Any], dtype: str, bits: Any, bounds: dict[Any, A
         kind = "unknown"
     if kind not in "biuf":
         raise ValueError(f"wanted a dtype of bools, integers or floats, saw {dtype!r}")
-    return ArraySpec(tuple(shape), dtype, bits=None if bits is None else tuple(bits), **bounds)
+    return ArraySpec(
+        tuple(shape),
+        dtype,
+        bits=None if bits is None else tuple(bits),
+        element_bounds=None if pairs is None else tuple(map(tuple, pairs)),
+        **bounds,
+    )

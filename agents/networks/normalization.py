@@ -12,7 +12,6 @@ from seed_rl.specs import ArraySpec, Nest
 
 _CLIP = 10.0
 _EPSILON = 1e-6  # added to the variance, so that what hardly ever changes is not blown up
-_LARGEST_BOUND = 1e10  # spaces that know no bounds often say the largest float
 
 
 class RunningMoments(tf.Module):
@@ -105,7 +104,7 @@ def _is_normalized(spec: ArraySpec, which: str) -> bool:
     is_bounded = (
         spec.minimum is not None
         and spec.maximum is not None
-        and max(-spec.minimum, spec.maximum) < _LARGEST_BOUND
+        and max(-spec.minimum, spec.maximum) < specs.LARGEST_BOUND
     )
     if which == "false" or (is_bounded and (which == "auto" or dtype.kind != "f")):
         return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,7 @@ def load(name: str, observation: Nest, rng: np.random.Generator) -> Any:
     size = getattr(torso, "output_size", None)
     if type(size) is not int or size < 1:
         raise ValueError(f"{flag}: wanted an output_size of at least 1, an int, saw {size!r}")
+    _require_floats(flag, torso.trainable_variables)
     # Before the call: what that makes would be made again and again.
     known = {variable.ref() for variable in torso.trainable_variables}
     with tf.GradientTape() as tape:
@@ -46,6 +48,16 @@ def load(name: str, observation: Nest, rng: np.random.Generator) -> Any:
     _require_variables(flag, known, tape.watched_variables())
     _require_features(flag, features, size, observation)
     return torso
+
+
+def _require_floats(flag: str, variables: Sequence[tf.Variable]) -> None:
+    for variable in variables:
+        if variable.dtype != tf.float32:
+            raise ValueError(
+                f"{flag}: wanted trainable variables of float32, saw {variable.name} "
+                f"{variable.dtype.name}{list(variable.shape)}: make it with dtype=tf.float32, or "
+                "with trainable=False if it is not to be trained"
+            )
 
 
 def _require_variables(flag: str, known: set[Any], used: tuple[tf.Variable, ...]) -> None:

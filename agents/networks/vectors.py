@@ -26,9 +26,10 @@ def size(spec: ArraySpec) -> int:
 def encode(values: tf.Tensor, spec: ArraySpec) -> tf.Tensor:
     """Float32 `[N, size]` of arrays `[N, *shape]`.
 
-    Floats, bools and integers without bounds stay the numbers that they are. Integers with bounds
-    become one-hot; where that would take too many floats, they are scaled to [-1, 1] instead.
-    Arrays of integers with two values become 0 and 1.
+    Floats, bools and integers without bounds stay the numbers that they are, but floats that have
+    bounds of their own each are scaled from these to [-1, 1]. Integers with bounds become one-hot;
+    where that would take too many floats, they are scaled to [-1, 1] instead. Arrays of integers
+    with two values become 0 and 1.
     """
     if _is_one_hot(spec):
         assert spec.minimum is not None
@@ -41,6 +42,11 @@ def encode(values: tf.Tensor, spec: ArraySpec) -> tf.Tensor:
             encoded -= spec.minimum
             if _num_values(spec) > 2:
                 encoded = encoded * (2 / (_num_values(spec) - 1)) - 1.0
+        elif spec.element_bounds is not None:
+            low, high = np.reshape(np.transpose(spec.element_bounds), (2, *spec.shape))
+            reach = (high - low) / 2
+            scale = np.divide(1, reach, out=np.zeros_like(reach), where=reach > 0)
+            encoded = (encoded - np.float32((low + high) / 2)) * np.float32(scale)
     return tf.reshape(encoded, [-1, size(spec)])
 
 

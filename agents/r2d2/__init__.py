@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from seed_rl.agents.r2d2.config import R2d2Config as Config
+from seed_rl.agents.r2d2.config import require_choice as require_fit
 from seed_rl.agents.r2d2.presets import PRESETS
 from seed_rl.specs import EnvironmentSpecs
 
 if TYPE_CHECKING:  # it imports TensorFlow
     from seed_rl.agent import Agent
 
-__all__ = ["PRESETS", "Config", "make"]
+__all__ = ["PRESETS", "Config", "make", "require_fit"]
 
 
 def make(config: Config, specs: EnvironmentSpecs, seed: int) -> Agent:

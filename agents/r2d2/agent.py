@@ -11,7 +11,7 @@ from seed_rl import distributions, specs
 from seed_rl.agent import ActOutput, Loss
 from seed_rl.agents.networks import action_mask
 from seed_rl.agents.r2d2 import maths
-from seed_rl.agents.r2d2.config import R2d2Config
+from seed_rl.agents.r2d2.config import R2d2Config, require_choice
 from seed_rl.agents.r2d2.exploration import epsilons
 from seed_rl.agents.r2d2.network import QNetwork
 from seed_rl.specs import EnvironmentSpecs, Nest
@@ -30,7 +30,7 @@ class R2d2Agent(tf.Module):
 
     def __init__(self, config: R2d2Config, environment: EnvironmentSpecs, seed: int) -> None:
         super().__init__(name="r2d2")
-        _require_choice(environment.action)
+        require_choice(environment)
         self.unroll_length = config.unroll_length
         # Without memory there is no state to bring up to date: those rows need not even be there.
         self.burn_in = config.burn_in if config.lstm_size else 0
@@ -173,11 +173,3 @@ def _masked(q_values: tf.Tensor, step: StepInputs) -> tf.Tensor:
     """Q values `[..., num_actions]` of steps `[...]`, lowest for actions that can't be taken."""
     mask = action_mask.find(step.observation)
     return q_values if mask is None else distributions.masked(q_values, mask)
-
-
-def _require_choice(action: Nest) -> None:
-    if not specs.is_choice(action):
-        raise ValueError(
-            "--agent=r2d2: wanted one action, an integer from 0 to a maximum, saw "
-            f"{specs.describe(action)}; --agent=vtrace takes several, and numbers"
-        )

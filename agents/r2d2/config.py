@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 
+from seed_rl import specs
 from seed_rl.agents.networks.config import NetworkConfig
 from seed_rl.config import option
 from seed_rl.optimizer_config import OptimizerConfig
 from seed_rl.replay_config import ReplayConfig
+from seed_rl.specs import EnvironmentSpecs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,3 +71,12 @@ class R2d2Config(OptimizerConfig, NetworkConfig, ReplayConfig):
             self._require(name, 0 <= getattr(self, name) <= 1, "a number in [0, 1]")
         for name in ("value_function_rescaling_epsilon", "max_abs_reward"):
             self._require_at_least_0(name)
+
+
+def require_choice(environment: EnvironmentSpecs) -> None:
+    """Raises ValueError unless the action is one choice, which is what Q-learning takes."""
+    if not specs.is_choice(environment.action):
+        raise ValueError(
+            "--agent=r2d2: wanted one action, an integer from 0 to a maximum, saw "
+            f"{specs.describe(environment.action)}; --agent=vtrace takes several, and numbers"
+        )

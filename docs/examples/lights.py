@@ -1,11 +1,10 @@
 """An environment and a network of one's own:
 
-python -m seed_rl --environment=lights:Lights --network=lights:Network ...
+python -m seed_rl --environment=lights:Lights --network=lights:make_network ...
 """
 
 import gymnasium
 import numpy as np
-import tensorflow as tf
 
 
 class Lights(gymnasium.Env):
@@ -24,15 +23,18 @@ class Lights(gymnasium.Env):
         return self.lights, float(was_on) / 3, not was_on or not self.lights.any(), False, {}
 
 
-class Network(tf.Module):
-    """One layer. All variables are made here, and kept as attributes; weights come from `rng`."""
+def make_network(observation, rng):
+    import tensorflow as tf  # here, since actors do without it
 
-    output_size = 32
+    class Network(tf.Module):
+        output_size = 32
 
-    def __init__(self, observation, rng):
-        super().__init__()
-        weights = rng.normal(0, 0.3, (*observation.shape, self.output_size))
-        self.weights = tf.Variable(weights, dtype=tf.float32)
+        def __init__(self):  # makes all variables, and keeps them as attributes
+            super().__init__()
+            weights = rng.normal(0, 0.3, (*observation.shape, self.output_size))
+            self.weights = tf.Variable(weights, dtype=tf.float32)
 
-    def __call__(self, observation):
-        return tf.nn.relu(tf.cast(observation, tf.float32) @ self.weights)
+        def __call__(self, lights):
+            return tf.nn.relu(tf.cast(lights, tf.float32) @ self.weights)
+
+    return Network()

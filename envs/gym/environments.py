@@ -62,38 +62,54 @@ class GymEnvironments:
         )
         self._decode = action_decoder(env.action_space)
         self._split = action_splitter(env.action_space)
-        self._has_ended = [True] * len(self._envs)
+        self._all_mid = bytes([_MID] * len(self._envs))
+        self._kinds = bytes([_TERMINATED] * len(self._envs))  # of the last steps
 
     def reset(self) -> Transition:
-        self._has_ended = [True] * len(self._envs)
+        self._kinds = bytes([_TERMINATED] * len(self._envs))
         return self.step(map_nest(lambda spec: spec.zeros(len(self._envs)), self.specs.action))
 
     def step(self, action: Nest) -> Transition:
         # New arrays each time: the last transition is still its receiver's.
         columns = self._reader.columns(len(self._envs))
-        kinds, rewards = [_MID] * len(self._envs), [0.0] * len(self._envs)
-        rows = zip(
-            self._envs, self._split(self._decode(action)), self._has_ended, self._names, strict=True
-        )
-        for i, (env, choice, has_ended, name) in enumerate(rows):
+        kinds, rewards = bytearray(self._all_mid), [0.0] * len(self._envs)
+        choices = self._split(self._decode(action))
+        # What most environments return is read here: calls would cost more than that itself.
+        column, (shape, dtypes) = columns[0], self._reader.only_leaf
+        for i, (env, choice, kind) in enumerate(zip(self._envs, choices, self._kinds, strict=True)):
+            has_ended = kind >= _TERMINATED
             try:
                 result = self._reset_one(i) if has_ended else env.step(choice)
             except Exception as error:
                 raise RuntimeError(
-                    f"{name} failed in {'reset' if has_ended else 'step'}(): "
+                    f"{self._names[i]} failed in {'reset' if has_ended else 'step'}(): "
                     f"{type(error).__name__}: {error}"
                 ) from error
             if has_ended:
                 observation = result[0] if self._has_info(result) else result
                 kinds[i] = _FIRST
+            elif result.__class__ is tuple and len(result) == 5:
+                observation, reward, terminated, truncated, _ = result
+                if isinstance(reward, float):  # np.float64 is one as well
+                    rewards[i] = reward
+                else:
+                    rewards[i] = self._read_reward(self._names[i], reward)
+                if terminated or truncated:
+                    kinds[i] = _TERMINATED if terminated else _TRUNCATED
             else:
-                observation, rewards[i], kinds[i] = self._read_step(name, result)
-            self._reader.read_row(name, observation, columns, i)
-        self._has_ended = [kind >= _TERMINATED for kind in kinds]
+                observation, rewards[i], kinds[i] = self._read_old_step(self._names[i], result)
+            if (
+                observation.__class__ is np.ndarray
+                and observation.shape == shape
+                and observation.dtype in dtypes
+            ):
+                column[i] = observation
+            else:
+                self._reader.read_row(self._names[i], observation, columns, i)
+        self._kinds = bytes(kinds)
         reward = np.array(rewards, np.float32)
-        return Transition(
-            np.array(kinds, np.uint8), reward, reward.copy(), self._reader.nest(columns)
-        )
+        step_type = np.frombuffer(kinds, np.uint8)
+        return Transition(step_type, reward, reward.copy(), self._reader.nest(columns))
 
     def close(self) -> None:
         while self._envs:
@@ -127,28 +143,24 @@ class GymEnvironments:
         # A pair may itself be the observation, unless another tuple is inside.
         return not isinstance(self.specs.observation, tuple) or isinstance(result[0], tuple)
 
-    def _read_step(self, name: str, result: Any) -> tuple[Any, float, int]:
-        """Observation, reward and step type of what step() returned."""
-        if isinstance(result, tuple) and len(result) == 5:
-            observation, reward, terminated, truncated, _ = result
-        elif isinstance(result, tuple) and len(result) == 4:
-            observation, reward, done, info = result
-            truncated = done and info.get("TimeLimit.truncated", False)
-            terminated = done and not truncated
-        else:
+    def _read_old_step(self, name: str, result: Any) -> tuple[Any, float, int]:
+        """Observation, reward and step type of what step() of the older gym returned."""
+        if not isinstance(result, tuple) or len(result) != 4:
             seen = f"{len(result)} values" if isinstance(result, tuple) else type(result).__name__
             raise ValueError(
                 f"{name}: step() wanted to return (observation, reward, terminated, truncated, "
                 f"info), saw {seen}"
             )
-        # np.float64 is a float as well.
-        if not isinstance(reward, float):
-            reward = self._read_reward(name, reward)
-        kind = _TERMINATED if terminated else _TRUNCATED if truncated else _MID
-        return observation, reward, kind
+        observation, reward, done, info = result
+        kind = _MID
+        if done:
+            kind = _TRUNCATED if info.get("TimeLimit.truncated", False) else _TERMINATED
+        return observation, self._read_reward(name, reward), kind
 
     def _read_reward(self, name: str, reward: Any) -> float:
-        if isinstance(reward, int | np.floating | np.integer) and not isinstance(reward, bool):
+        if isinstance(reward, float | int | np.floating | np.integer) and not isinstance(
+            reward, bool
+        ):
             return float(reward)
         value = np.asarray(reward)
         if value.size != 1 or value.dtype.kind not in "biuf":

@@ -58,6 +58,10 @@ class ObservationReader:
             )
             for path, leaf, part in zip(self._paths, self._leaves, self._spaces, strict=True)
         ]
+        # Shape and dtypes of an observation that is one array; no array is like this elsewhere.
+        self.only_leaf: tuple[tuple[int, ...] | None, tuple[np.dtype, ...]] = (None, ())
+        if isinstance(spec, ArraySpec):
+            self.only_leaf = self._fast[0][1:]
 
     def columns(self, n: int) -> list[np.ndarray]:
         """New arrays `[n, ...]`, one a leaf, for the observations of a step."""
@@ -77,6 +81,8 @@ class ObservationReader:
                     f"environment {self._env_ids[row]}: {self._fields[leaf]}: wanted {spec}, as "
                     f"observation_space says, saw {column[row, wrong[row].argmax()]}"
                 )
+        if self.only_leaf[0] is not None:
+            return columns[0]
         return optree.tree_unflatten(self._structure, columns)
 
     def read_row(self, who: str, observation: Any, columns: list[np.ndarray], i: int) -> None:
@@ -91,9 +97,18 @@ class ObservationReader:
     def read_batch(self, who: str, observation: Any, n: int) -> Nest:
         """The observations of n environments, given as leaves `[n, ...]`."""
         leaves = []
-        for leaf, spec in enumerate(self._leaves):
-            wanted = ArraySpec((n, *spec.shape), spec.dtype, spec.minimum, spec.maximum)
-            leaves.append(self._convert(who, leaf, self._value(who, leaf, observation), wanted))
+        for leaf, (path, shape, dtypes) in enumerate(self._fast):
+            value = self._value(who, leaf, observation) if path else observation
+            if (
+                value.__class__ is np.ndarray
+                and value.shape == (n, *shape)
+                and value.dtype in dtypes
+            ):
+                leaves.append(value.astype(self._dtypes[leaf], order="C"))
+            else:
+                spec = self._leaves[leaf]
+                wanted = ArraySpec((n, *spec.shape), spec.dtype, spec.minimum, spec.maximum)
+                leaves.append(self._convert(who, leaf, value, wanted))
         return self.nest(leaves)
 
     def _value(self, who: str, leaf: int, observation: Any) -> Any:

@@ -10,84 +10,137 @@ from typing import Any
 
 import numpy as np
 
-from seed_rl.specs import ArraySpec, EnvironmentSpecs, Nest
+from seed_rl.specs import LARGEST_BOUND, ArraySpec, EnvironmentSpecs, Nest, flatten
 
 _KINDS = ("Box", "Discrete", "MultiDiscrete", "MultiBinary", "Tuple", "Dict")
+_MOST_CHOICES = 1 << 20  # already gigabytes of weights
 
 
 def environment_specs(observation_space: Any, action_space: Any) -> EnvironmentSpecs:
     """The specs of single environments with these spaces. Raises ValueError for others."""
-    return EnvironmentSpecs(
-        observation=_observation_spec(observation_space), action=_action_spec(action_space)
+    specs = EnvironmentSpecs(
+        observation=_observation_spec("observation_space", observation_space),
+        action=_action_spec("action_space", action_space),
     )
+    for field, spec, space in (
+        ("observation_space", specs.observation, observation_space),
+        ("action_space", specs.action, action_space),
+    ):
+        if not flatten(spec):
+            raise ValueError(f"{field}: wanted at least one space within it, saw {space}")
+    return specs
 
 
-def kind_of(space: Any) -> str:
+def kind_of(space: Any, field: str = "space") -> str:
     for base in type(space).__mro__:
         if base.__name__ in _KINDS:
             return base.__name__
-    raise ValueError(f"wanted a space of a kind in {', '.join(_KINDS)}, saw {space}")
+    raise ValueError(f"{field}: wanted a space of a kind in {', '.join(_KINDS)}, saw {space}")
 
 
-def _observation_spec(space: Any) -> Nest:
-    match kind_of(space):
+def _observation_spec(field: str, space: Any) -> Nest:
+    """The field's name is for messages: 'observation_space/camera'."""
+    match kind_of(space, field):
         case "Box":
-            return _box_spec(space)
+            return _box_spec(field, space)
         case "Discrete":
             start = int(getattr(space, "start", 0))
-            return ArraySpec((), "int32", start, start + int(space.n) - 1)
+            return _integers(field, space, (), start, start + int(space.n) - 1)
         case "MultiDiscrete":
             first = np.asarray(getattr(space, "start", 0))
             last = first + np.asarray(space.nvec) - 1
-            return ArraySpec(last.shape, "int32", int(first.min()), int(last.max()))
+            _require_values(field, space)
+            return _integers(field, space, last.shape, int(first.min()), int(last.max()))
         case "MultiBinary":
+            _require_values(field, space)
             return ArraySpec(space.shape, "uint8", 0, 1)
         case "Tuple":
-            return tuple(_observation_spec(part) for part in space.spaces)
+            return tuple(
+                _observation_spec(f"{field}/{i}", part) for i, part in enumerate(space.spaces)
+            )
         case _:
-            return {key: _observation_spec(part) for key, part in space.spaces.items()}
+            return {
+                key: _observation_spec(f"{field}/{key}", part) for key, part in space.spaces.items()
+            }
 
 
-def _action_spec(space: Any) -> Nest:
-    match kind_of(space):
+def _action_spec(field: str, space: Any) -> Nest:
+    match kind_of(space, field):
         case "Box":
-            _require_bounds(space)
+            _require_values(field, space)
+            _require_bounds(field, space)
             return ArraySpec(space.shape, "float32", -1, 1)
         case "Discrete":
-            return ArraySpec((), "int32", 0, int(space.n) - 1)
+            return _choice(field, space, int(space.n))
         case "MultiDiscrete" | "MultiBinary":
             # One leaf a choice: a spec has one maximum, and each choice may have its own.
-            return tuple(ArraySpec((), "int32", 0, n - 1) for n in _numbers_of_choices(space))
+            _require_values(field, space)
+            return tuple(_choice(field, space, n) for n in _numbers_of_choices(space))
         case "Tuple":
-            return tuple(_action_spec(part) for part in space.spaces)
+            return tuple(_action_spec(f"{field}/{i}", part) for i, part in enumerate(space.spaces))
         case _:
-            return {key: _action_spec(part) for key, part in space.spaces.items()}
+            return {key: _action_spec(f"{field}/{key}", part) for key, part in space.spaces.items()}
 
 
-def _box_spec(space: Any) -> ArraySpec:
+def _box_spec(field: str, space: Any) -> ArraySpec:
+    _require_values(field, space)
     # Networks compute in float32; half the bytes on the wire, too.
-    dtype = "float32" if space.dtype == np.float64 else np.dtype(space.dtype).name
-    low, high = np.unique(space.low), np.unique(space.high)
-    bounds: tuple[Any, ...] = ()
-    if len(low) == len(high) == 1 and np.isfinite([low[0], high[0]]).all():
-        bounds = (low[0].item(), high[0].item())
-    return ArraySpec(space.shape, dtype, *bounds)
+    dtype = np.dtype("float32" if space.dtype == np.float64 else space.dtype)
+    low, high = np.asarray(space.low), np.asarray(space.high)
+    if not (np.isfinite(low).all() and np.isfinite(high).all()):
+        return ArraySpec(space.shape, dtype.name)
+    bounds = (low.min().item(), high.max().item())
+    if dtype.kind != "f" or (np.all(low == low.min()) and np.all(high == high.max())):
+        return ArraySpec(space.shape, dtype.name, *bounds)
+    if max(-bounds[0], bounds[1]) >= LARGEST_BOUND:
+        return ArraySpec(space.shape, dtype.name)  # of some there are none
+    pairs = zip(low.ravel().tolist(), high.ravel().tolist(), strict=True)
+    return ArraySpec(space.shape, dtype.name, *bounds, element_bounds=tuple(pairs))
 
 
-def _require_bounds(space: Any) -> None:
+def _integers(
+    field: str, space: Any, shape: tuple[int, ...], minimum: int, maximum: int
+) -> ArraySpec:
+    for dtype in ("int32", "int64"):
+        if np.iinfo(dtype).min <= minimum and maximum <= np.iinfo(dtype).max:
+            return ArraySpec(shape, dtype, minimum, maximum)
+    raise ValueError(
+        f"{field}: wanted numbers that an int64 holds, saw {minimum} to {maximum} in {space}"
+    )
+
+
+def _choice(field: str, space: Any, n: int) -> ArraySpec:
+    if n > _MOST_CHOICES:
+        raise ValueError(
+            f"{field}: wanted at most {_MOST_CHOICES} actions to choose from, since networks have "
+            f"an output for each, saw {n} in {space}; MultiDiscrete makes several small choices of "
+            "a large one"
+        )
+    return ArraySpec((), "int32", 0, n - 1)
+
+
+def _require_values(field: str, space: Any) -> None:
+    if 0 in space.shape:
+        raise ValueError(
+            f"{field}: wanted at least one number, saw shape {list(space.shape)} in {space}; "
+            "leave it out"
+        )
+
+
+def _require_bounds(field: str, space: Any) -> None:
     """Raises ValueError where [-1, 1] can't be mapped to what this space of actions holds."""
     wanted = "wanted a Box of floats with finite bounds"
     advice = "give it others with gymnasium.wrappers.TransformAction"
     if np.dtype(space.dtype).kind != "f":
         raise ValueError(
-            f"action_space {space} holds {space.dtype}, {wanted}: use Discrete or MultiDiscrete, "
+            f"{field} {space} holds {space.dtype}, {wanted}: use Discrete or MultiDiscrete, "
             f"or {advice}"
         )
     # Older gym's boxes end at the largest float where they have no end.
     largest = np.finfo(space.dtype).max
     if not (np.all(np.abs(space.low) < largest) and np.all(np.abs(space.high) < largest)):
         raise ValueError(
-            f"action_space {space} has no bounds, {wanted}: leave out "
+            f"{field} {space} has no bounds, {wanted}: leave out "
             f"gymnasium.wrappers.ClipAction, which takes them away, or {advice}"
         )
 
@@ -120,6 +173,8 @@ def action_decoder(space: Any) -> Callable[[Nest], Any]:
             return _box_decoder(space)
         case "Discrete":
             start, dtype = int(getattr(space, "start", 0)), getattr(space, "dtype", np.int64)
+            if not start:
+                return lambda action: action.astype(dtype)
             return lambda action: action.astype(dtype) + start
         case "MultiDiscrete" | "MultiBinary":
             start = getattr(space, "start", 0)

@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
-from seed_rl.envs.environment import step_types
 from seed_rl.envs.gym.observations import ObservationReader, WarnOnce
 from seed_rl.envs.gym.spaces import action_decoder, environment_specs
 from seed_rl.envs.seeding import environment_seed
 from seed_rl.specs import EnvironmentSpecs, Nest
-from seed_rl.types import StepType, Transition, is_last
+from seed_rl.types import StepType, Transition
+
+# Each look-up in an enum would cost as much as a copy does.
+_FIRST, _MID, _TERMINATED, _TRUNCATED = (kind.value for kind in StepType)
 
 # Makes a vector environment of as many environments as there are seeds.
 MakeVector = Callable[[list[int]], Any]
@@ -78,7 +80,9 @@ class VectorEnvironments:
             self._vector.single_observation_space, self.specs.observation, env_ids, WarnOnce()
         )
         self._decode = action_decoder(self._vector.single_action_space)
-        self._step_type = np.full(len(seeds), StepType.TERMINATED, np.uint8)
+        self._all_mid = np.full(len(seeds), _MID, np.uint8)
+        # Whose episode ended at the last step, bool [n]: the next one resets them. None: nobody's.
+        self._has_ended: np.ndarray | None = None
 
     def reset(self) -> Transition:
         options: dict[str, Any] = {}
@@ -87,36 +91,46 @@ class VectorEnvironments:
             options["seed"] = self._seeds if has_lists else self._seeds[0]
             self._seeds = None  # later resets go on with the same random streams
         observation, _ = self._call("reset", **options)
-        n = len(self._step_type)
-        self._step_type = np.full(n, StepType.FIRST, np.uint8)
-        return self._transition(np.zeros(n, np.float32), observation)
+        n = len(self._all_mid)
+        self._has_ended = None
+        return self._transition(np.full(n, _FIRST, np.uint8), np.zeros(n, np.float32), observation)
 
     def step(self, action: Nest) -> Transition:
-        resets = is_last(self._step_type)
         result = self._call("step", self._decode(action))
         observation, reward, terminated, truncated, _ = result
-        for field, value in (
-            ("reward", reward),
-            ("terminated", terminated),
-            ("truncated", truncated),
-        ):
-            if np.shape(value) != resets.shape:
-                raise ValueError(
-                    f"{self._name}: {field}: wanted an array {list(resets.shape)}, saw "
-                    f"{list(np.shape(value))}"
-                )
-        self._step_type = step_types(np.asarray(terminated), np.asarray(truncated))
-        self._step_type[resets] = StepType.FIRST
-        return self._transition(np.where(resets, 0, reward).astype(np.float32), observation)
+        terminated = self._column("terminated", terminated, bool)
+        truncated = self._column("truncated", truncated, bool)
+        reward = self._column("reward", reward, None).astype(np.float32)
+        step_type, resets = self._all_mid.copy(), self._has_ended
+        has_ended = terminated | truncated
+        if has_ended.any():
+            step_type[truncated] = _TRUNCATED
+            step_type[terminated] = _TERMINATED
+        if resets is not None:
+            step_type[resets], reward[resets] = _FIRST, 0
+            has_ended &= ~resets
+        self._has_ended = has_ended if has_ended.any() else None
+        return self._transition(step_type, reward, observation)
 
     def close(self) -> None:
         if not self._is_closed:
             self._is_closed = True
             self._vector.close()
 
-    def _transition(self, reward: np.ndarray, observation: Any) -> Transition:
+    def _transition(
+        self, step_type: np.ndarray, reward: np.ndarray, observation: Any
+    ) -> Transition:
         observation = self._reader.read_batch(self._name, observation, len(reward))
-        return Transition(self._step_type.copy(), reward, reward.copy(), observation)
+        return Transition(step_type, reward, reward.copy(), observation)
+
+    def _column(self, field: str, value: Any, dtype: Any) -> np.ndarray:
+        column = np.asarray(value, dtype)
+        if column.shape != self._all_mid.shape:
+            raise ValueError(
+                f"{self._name}: {field}: wanted an array {list(self._all_mid.shape)}, saw "
+                f"{list(column.shape)}"
+            )
+        return column
 
     def _call(self, method: str, *arguments: Any, **options: Any) -> Any:
         try:

@@ -42,7 +42,7 @@ class Refusal(Exception):
 
 
 def closing() -> Refusal:
-    return Refusal(StatusCode.UNAVAILABLE, "the learner is shutting down")
+    return Refusal(StatusCode.UNAVAILABLE, protocol.SHUTTING_DOWN)
 
 
 def replaced() -> Refusal:

@@ -14,6 +14,7 @@ from seed_rl.grpc.interface import (
     Finished,
     RangeTaken,
     Refused,
+    ShuttingDown,
 )
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "Finished",
     "RangeTaken",
     "Refused",
+    "ShuttingDown",
     "make_client",
 ]
 

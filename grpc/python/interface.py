@@ -30,6 +30,10 @@ class Disconnected(Exception):
     """The learner can't be reached or ended the stream: join again later."""
 
 
+class ShuttingDown(Disconnected):
+    """The learner said goodbye, as it does when it is stopped: another may take its place."""
+
+
 class Finished(Exception):
     """The training is over."""
 

@@ -12,7 +12,14 @@ import numpy as np
 from seed_rl.grpc import protocol
 from seed_rl.grpc.addresses import Address
 from seed_rl.grpc.codec import Layout
-from seed_rl.grpc.interface import Description, Disconnected, Finished, RangeTaken, Refused
+from seed_rl.grpc.interface import (
+    Description,
+    Disconnected,
+    Finished,
+    RangeTaken,
+    Refused,
+    ShuttingDown,
+)
 from seed_rl.grpc.protocol import StatusCode
 from seed_rl.grpc.service_pb2 import JoinRequest, JoinResponse
 
@@ -66,6 +73,8 @@ def failure(address: Address, code: int, details: str) -> Exception:
         return RangeTaken(details)
     if code in _FATAL:
         return Refused(details)
+    if code == StatusCode.UNAVAILABLE and details == protocol.SHUTTING_DOWN:
+        return ShuttingDown(f"the learner at {address} is shutting down")
     return Disconnected(f"no connection to the learner at {address}: {details}")
 
 

@@ -15,6 +15,8 @@ LEASE_KEY = "seed-rl-lease"
 TOKEN_KEY = "seed-rl-token"
 FINISHED_KEY = "seed-rl-finished"
 
+# With UNAVAILABLE, from a learner that ends. As in native/connection.cc.
+SHUTTING_DOWN = "the learner is shutting down"
 
 _LEAST_MAX_MESSAGE_BYTES = 4 << 20  # gRPC's own default, which also leaves room for any Join
 

@@ -29,6 +29,7 @@ YES, NO = tf.constant(True), tf.constant(False)
 FREE = ArraySpec((3,), "float32")
 NEST = {
     "bounded": ArraySpec((2,), "float32", -1, 1),
+    "bounded each": ArraySpec((2,), "float32", -1, 5, element_bounds=((-1.0, 1.0), (0.0, 5.0))),
     "count": ArraySpec((), "int64"),
     "die": ArraySpec((), "int32", 1, 6),
     "free": FREE,
@@ -42,7 +43,7 @@ NEST = {
     ("which", "chosen"),
     [
         ("auto", {"count", "free", "half", "limitless"}),
-        ("true", {"bounded", "count", "free", "half", "limitless"}),
+        ("true", {"bounded", "bounded each", "count", "free", "half", "limitless"}),
         ("false", set()),
     ],
 )

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
+import subprocess
 import sys
+import time
 from typing import Any
 
 import numpy as np
@@ -15,6 +18,8 @@ from seed_rl.agents.networks import torsos
 from seed_rl.agents.vtrace.agent import VtraceAgent
 from seed_rl.agents.vtrace.config import VtraceConfig
 from seed_rl.envs import registry
+from seed_rl.grpc.codec import action_layout, step_layout
+from seed_rl.grpc.server import make_server
 from seed_rl.specs import ArraySpec, EnvironmentSpecs
 
 EXAMPLES = pathlib.Path(__file__).parents[2] / "docs/examples"
@@ -83,6 +88,21 @@ class Lazy(Base):
         self.bias = tf.Variable(tf.zeros(4), name="late")
         return super().__call__(observation) + self.bias
 
+class Double(Base):
+    def __init__(self, observation, rng):
+        super().__init__(observation, rng)
+        self.layers["first"][0] = tf.Variable(tf.zeros((3, 4), tf.float64), name="wide")
+
+class Whole(Base):
+    def __init__(self, observation, rng):
+        super().__init__(observation, rng)
+        self.counts = tf.Variable([1, 2], name="counts")
+
+class NotTrained(Base):
+    def __init__(self, observation, rng):
+        super().__init__(observation, rng)
+        self.counts = tf.Variable([1, 2], trainable=False)
+
 def no_rng(observation):
     return Base(observation, None)
 
@@ -105,7 +125,7 @@ def make(name: str) -> torsos.Torso:
     return torsos.make(name, SPEC, np.random.default_rng(0))
 
 
-@pytest.mark.parametrize("name", ["Base", "function"])
+@pytest.mark.parametrize("name", ["Base", "function", "NotTrained"])
 def test_classes_and_functions_are_taken(name: str) -> None:
     environment = EnvironmentSpecs(SPEC, ArraySpec((), "int32", 0, 1))
     agent = VtraceAgent(VtraceConfig(network=f"own_networks:{name}"), environment, 0)
@@ -125,6 +145,8 @@ def test_classes_and_functions_are_taken(name: str) -> None:
         ("Keras", "kept as an attribute.*none of those that it computes with.*Keras"),
         ("HalfKeras", "kept as an attribute.*also with .*kernel:0, .*bias:0.*Keras"),
         ("Lazy", "made in the constructor.*also with late"),
+        ("Double", r"trainable variables of float32, saw wide:0 float64\[3, 4\]: make it with"),
+        ("Whole", r"trainable variables of float32, saw counts:0 int32\[2\]: .*trainable=False"),
         ("no_rng", r"wanted to call it with \(observation spec, rng\): too many"),
         ("missing", "wanted a function or class 'missing' in .*own_networks.py, saw None"),
         ("number", "wanted a function or class 'number' in .*own_networks.py, saw 3"),
@@ -150,7 +172,7 @@ def test_the_documented_file_trains_2000_steps(
     learner = make_learner(
         tmp_path / "run",
         "lights:Lights",
-        network="lights:Network",
+        network="lights:make_network",
         total_environment_frames=2000,
         learning_rate=5e-3,
     )
@@ -165,6 +187,48 @@ def test_the_documented_file_trains_2000_steps(
         assert np.any(before != after)
     returns = read_scalars(tmp_path / "run")["episode/return"]
     assert len(returns) >= 1
+
+
+def test_actors_of_the_documented_file_do_without_tensorflow(tmp_path: pathlib.Path) -> None:
+    """A real actor process of that very file, which plays for a learner until that is done."""
+    server = make_server(
+        f"unix:{tmp_path}/socket",
+        step_layout(ArraySpec((6,), "uint8")),
+        action_layout(ArraySpec((), "int32", 0, 5)),
+        json.dumps(
+            {
+                "environment": "lights:Lights",
+                "environment_config": {},
+                "seed": 1,
+                "num_envs": 2,
+                "env_batch_size": 2,
+            }
+        ),
+        num_envs=2,
+        batch_size=2,
+        batch_timeout_secs=0.05,
+    )
+    program = (
+        "import sys; from seed_rl.__main__ import main; "
+        f"code = main(['--run_mode=actor', '--server_address=unix:{tmp_path}/socket']); "
+        "heavy = {'tensorflow', 'keras', 'jax', 'torch'} & set(sys.modules); "
+        "sys.exit(f'imported {heavy}' if heavy or 'lights' not in sys.modules else code)"
+    )
+    actor = subprocess.Popen(
+        [sys.executable, "-c", program], cwd=EXAMPLES, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        num_rows, until = 0, time.monotonic() + 60
+        while num_rows < 40:
+            assert time.monotonic() < until
+            batch = server.next_batch(0.2)
+            if batch is not None:
+                num_rows += batch.size
+                server.reply(batch, [np.zeros(batch.size, np.int32)])
+    finally:
+        server.close(finished=True)
+        _, errors = actor.communicate(timeout=30)
+    assert actor.returncode == 0, errors
 
 
 @pytest.mark.parametrize(

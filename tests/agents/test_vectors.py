@@ -49,6 +49,17 @@ def test_floats_and_unbounded_integers_stay() -> None:
     np.testing.assert_array_equal(encode(ArraySpec((1,), "int32"), [70_000]), [[70_000]])
 
 
+def test_floats_with_bounds_of_their_own_are_scaled_each() -> None:
+    """What lies between -0.07 and 0.07 would be nothing beside what lies between -8 and 8."""
+    bounds = ((-8.0, 8.0), (-0.07, 0.07), (1000.0, 1001.0), (5.0, 5.0))
+    for shape in ((4,), (2, 2)):
+        spec = ArraySpec(shape, "float32", -8, 1001, element_bounds=bounds)
+        rows = [[-8, -0.07, 1000, 5], [8, 0.07, 1001, 5], [4, 0, 1000.25, 5], [16, 0.14, 1002, 5]]
+        encoded = encode(spec, *np.reshape(rows, (4, *shape)))
+        wanted = [[-1, -1, -1, 0], [1, 1, 1, 0], [0.5, 0, -0.5, 0], [2, 2, 3, 0]]
+        np.testing.assert_allclose(encoded, wanted, rtol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("spec", "fits"),
     [

@@ -170,7 +170,7 @@ def test_rows_are_the_packed_maps():
     ],
 )
 def test_the_end_of_the_clock(clock_ends_game, last_action, kind):
-    """Case 68: which of the two ends it is."""
+    """Case 93: which of the two ends it is, of which a truncated one bootstraps."""
     environments = make([Game()], clock_ends_game=clock_ends_game)
     for _ in range(3):
         rows = environments.reset()
@@ -235,7 +235,7 @@ def test_every_episode_has_a_seed_of_its_own():
 
 
 def test_a_crash_names_the_environment():
-    """Case 109."""
+    """Case 64."""
     games = [Game(), Game()]
     environments = make(games, range(6, 8))
     environments.reset()

@@ -114,7 +114,7 @@ def test_a_goal_ends_the_exercise(rewards, total):
     ],
 )
 def test_the_end_of_the_clock(game, length, actions, kind):
-    """Case 68: the end of a match, but only a limit to an exercise."""
+    """Case 93: the end of a match, but only a limit to an exercise."""
     n = 4
     steps = np.resize(actions, (length + 2, 1)).repeat(n, axis=1).astype(np.int32)
     kinds = np.stack([rows.step_type for rows in play(make(range(n), game=game), steps)])

@@ -466,6 +466,25 @@ def test_cartpole():
     assert (np.array(kinds) == StepType.TERMINATED).sum() > 20
 
 
+def test_nobody_looks_at_each_step_whether_there_was_a_reset():
+    """The adapter never steps before; all else of what gymnasium.make() makes is left as it is."""
+    made = gymnasium.wrappers.RescaleObservation(
+        gymnasium.make("MountainCar-v0", disable_env_checker=True), np.float32(0), np.float32(1)
+    )
+    env = gym.without_order_checks(made)
+    names = []
+    while isinstance(env, gymnasium.Wrapper):
+        names.append(type(env).__name__)
+        env = env.env
+    assert names == ["RescaleObservation", "TimeLimit"]
+    bare = gymnasium.make("MountainCar-v0", disable_env_checker=True).unwrapped
+    assert gym.without_order_checks(bare) is bare
+    environments = gym.make(gym.Config("MountainCar-v0"), [0], 0)
+    environments.reset()
+    kinds = [environments.step(np.zeros(1, np.int32)).step_type[0] for _ in range(201)]
+    assert kinds == [StepType.MID] * 199 + [StepType.TRUNCATED, StepType.FIRST]
+
+
 def test_unknown_ids_are_refused_with_what_to_type():
     with pytest.raises(ValueError, match=r"--game=CartPool-v1: .*'module:CartPool-v1'"):
         gym.specs(gym.Config("CartPool-v1"))

@@ -14,7 +14,9 @@ from seed_rl.specs import ArraySpec, flatten, map_nest
 
 
 def specs_of(observation=None, action=None):
-    return environment_specs(observation or spaces.Discrete(2), action or spaces.Discrete(2))
+    # Not `or`: some spaces have a length of 0.
+    both = (spaces.Discrete(2) if space is None else space for space in (observation, action))
+    return environment_specs(*both)
 
 
 @pytest.mark.parametrize(
@@ -24,7 +26,23 @@ def specs_of(observation=None, action=None):
         (spaces.Box(-1, 1, (3,), np.float32), ArraySpec((3,), "float32", -1, 1)),
         (spaces.Box(-np.inf, np.inf, (3,), np.float64), ArraySpec((3,), "float32")),
         (spaces.Box(0, np.inf, (3,), np.float32), ArraySpec((3,), "float32")),
-        (spaces.Box(np.float32([0, -1]), np.float32([1, 1])), ArraySpec((2,), "float32")),
+        (
+            spaces.Box(np.float32([0, -1]), np.float32([1, 2])),
+            ArraySpec((2,), "float32", -1, 2, element_bounds=((0, 1), (-1, 2))),
+        ),
+        (
+            spaces.Box(np.float32([[-8, 0]]), np.float32([[8, 0.5]])),
+            ArraySpec((1, 2), "float32", -8, 8, element_bounds=((-8, 8), (0, 0.5))),
+        ),
+        (spaces.Box(np.float32([0, -1]), np.float32([1, np.inf])), ArraySpec((2,), "float32")),
+        (spaces.Box(np.float32([-3e38, -1]), np.float32([3e38, 1])), ArraySpec((2,), "float32")),
+        (
+            spaces.Box(np.array([0, 5]), np.array([9, 99]), dtype=np.int64),
+            ArraySpec((2,), "int64", 0, 99),
+        ),
+        (spaces.Discrete(2**31), ArraySpec((), "int32", 0, 2**31 - 1)),
+        (spaces.Discrete(2**40), ArraySpec((), "int64", 0, 2**40 - 1)),
+        (spaces.MultiDiscrete([2, 2**33]), ArraySpec((2,), "int64", 0, 2**33 - 1)),
         (spaces.Discrete(5), ArraySpec((), "int32", 0, 4)),
         (spaces.Discrete(5, start=-2), ArraySpec((), "int32", -2, 2)),
         (spaces.MultiDiscrete([3, 5]), ArraySpec((2,), "int32", 0, 4)),
@@ -148,7 +166,8 @@ def test_boxes_of_actions_that_cannot_be_mapped_are_refused(space, words):
     for action in (space, spaces.Tuple([spaces.Discrete(2), space])):
         with pytest.raises(ValueError) as error:
             specs_of(action=action)
-        assert str(error.value).startswith(f"action_space {space} {words}")
+        field = "action_space" if action is space else "action_space/1"
+        assert str(error.value).startswith(f"{field} {space} {words}")
         assert "gymnasium.wrappers.TransformAction" in str(error.value)
     specs_of(observation=space)  # as observations they are welcome
 
@@ -199,6 +218,60 @@ def test_older_gym_spaces_are_told_by_their_names():
         "n": ArraySpec((), "int32", 0, 2),
     }
     assert action_splitter(Discrete(n=4))(action_decoder(Discrete(n=4))(np.array([3]))) == [3]
+
+
+NO_NUMBERS = [spaces.Box(0, 1, (0,)), spaces.Box(0, 1, (2, 0)), spaces.MultiDiscrete([])]
+
+
+@pytest.mark.parametrize("space", NO_NUMBERS)
+def test_spaces_without_numbers_are_refused(space):
+    """Field, value seen, value wanted."""
+    words = f"wanted at least one number, saw shape {list(space.shape)} in {space}"
+    nested = spaces.Dict(hand=spaces.Tuple([spaces.Discrete(2), space]))
+    for options, field in (
+        ({"observation": space}, "observation_space"),
+        ({"observation": nested}, "observation_space/hand/1"),
+        ({"action": space}, "action_space"),
+        ({"action": nested}, "action_space/hand/1"),
+    ):
+        with pytest.raises(ValueError) as error:
+            specs_of(**options)
+        assert str(error.value).startswith(f"{field}: {words}")
+
+
+@pytest.mark.parametrize("field", ["observation", "action"])
+def test_spaces_without_spaces_are_refused(field):
+    with pytest.raises(ValueError, match=f"{field}_space: wanted at least one space within it"):
+        environment_specs(
+            **{"observation_space": spaces.Discrete(2), "action_space": spaces.Discrete(2)}
+            | {f"{field}_space": spaces.Dict({"empty": spaces.Tuple([])})}
+        )
+
+
+@pytest.mark.parametrize(
+    ("space", "field", "seen"),
+    [
+        (spaces.Discrete(2**40), "action_space", 2**40),
+        (spaces.MultiDiscrete([3, 2**20 + 1]), "action_space", 2**20 + 1),
+        (spaces.Tuple([spaces.Discrete(2**40)]), "action_space/0", 2**40),
+    ],
+)
+def test_more_actions_than_a_network_has_outputs_for_are_refused(space, field, seen):
+    with pytest.raises(ValueError, match=f"^{field}: wanted at most 1048576 .*, saw {seen} in "):
+        specs_of(action=space)
+    assert specs_of(action=spaces.Discrete(2**20)).action.num_choices == 2**20
+
+
+def test_numbers_beyond_an_int64_are_refused():
+    space = spaces.Discrete(2**62, start=2**62 + 5)
+    with pytest.raises(ValueError, match=r"^observation_space: wanted numbers that an int64 holds"):
+        specs_of(observation=space)
+
+
+def test_mountain_car_keeps_its_bounds():
+    """Its two numbers lie in [-1.2, 0.6] and [-0.07, 0.07]."""
+    observation = specs_of(gymnasium.make("MountainCar-v0").observation_space).observation
+    assert str(observation) == "float32[2] in [-1.2, 0.6] x [-0.07, 0.07]"
 
 
 @pytest.mark.parametrize("space", [spaces.Text(5), spaces.Sequence(spaces.Discrete(2))])

@@ -142,6 +142,17 @@ class Vector(gymnasium.vector.VectorEnv):
         return self.see(), reward, self.t == 3, np.zeros(self.num_envs, bool), {}
 
 
+def test_columns_are_whole_whatever_the_vector_returns():
+    """In C order, as the wire copies them: CartPole's vector returns a transposed array."""
+    environments = VectorEnvironments(
+        lambda seeds: gymnasium.make_vec("CartPole-v1", 3), False, [0, 1, 2], 0
+    )
+    environments.reset()
+    for _ in range(40):
+        rows = environments.step(np.zeros(3, np.int32))
+        assert all(leaf.flags.c_contiguous and leaf.flags.writeable for leaf in flatten(rows))
+
+
 def test_a_reset_pays_nothing():
     environments = FactoryFamily("a", Vector).make(None, range(2), 0)
     environments.reset()

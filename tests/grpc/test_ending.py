@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 
-from seed_rl.grpc.client import Disconnected, Finished
+from seed_rl.grpc.client import Disconnected, Finished, ShuttingDown
 from seed_rl.grpc.server import ServerClosed
 
 NEVER = 60.0  # a batch timeout that no test waits for
@@ -17,7 +17,7 @@ NEVER = 60.0  # a batch timeout that no test waits for
 @pytest.mark.parametrize("finished", [True, False])
 def test_close_ends_all_calls_in_time(make_server, make_client, in_background, rows, finished):
     """Case 30: with streams of which none, some and all wait for a batch."""
-    outcome = Finished if finished else Disconnected
+    outcome = Finished if finished else ShuttingDown
     for num_waiting in (0, 1, 4):
         server = make_server(batch_size=4, batch_timeout_secs=NEVER)
         clients = [make_client(server, env_id, 1) for env_id in range(4)]

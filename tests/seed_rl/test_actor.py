@@ -15,7 +15,7 @@ import pytest
 from seed_rl import actor as actor_module
 from seed_rl.actor import ActorConfig, run_actor
 from seed_rl.errors import UserError
-from seed_rl.grpc.client import Disconnected
+from seed_rl.grpc.client import Disconnected, ShuttingDown
 from seed_rl.grpc.codec import action_layout, step_layout
 from seed_rl.grpc.server import ServerClosed, make_server
 from seed_rl.specs import ArraySpec
@@ -274,6 +274,7 @@ def test_rows_actions_and_rewards_are_aligned(make_learner):
 
 def test_an_actor_comes_back_to_a_learner_that_was_restarted(make_learner, caplog):
     """Case 116: actors retry, and their environments start anew."""
+    caplog.set_level(logging.INFO)
     learner = make_learner()
     actor = Actor(learner)
     learner.wait_for_rows(10)
@@ -320,6 +321,104 @@ def test_actors_exit_0_when_training_is_over(make_learner, start_process):
     _, errors = process.communicate(timeout=30)
     assert process.returncode == 0, errors
     assert "Traceback" not in errors
+
+
+def lines_of(process):
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 0, errors
+    return errors.splitlines()
+
+
+def test_actors_are_told_of_a_stop_and_end_quietly(make_learner, start_process):
+    """Case 116: nothing is wrong where a learner was stopped, and none came in its place."""
+    learner = make_learner()
+    process = start_process(f"--server_address={learner.address}", "--reconnect_secs=1.5")
+    learner.wait_for_rows(10)
+    start = time.monotonic()
+    learner.close(finished=False)
+    lines = lines_of(process)
+    assert time.monotonic() - start >= 1.4
+    assert all(line.startswith("I ") for line in lines), lines
+    (told,) = [line for line in lines if "trying again" in line]
+    assert re.search(r"the learner at .* is shutting down; trying again for [12] s", told)
+    assert lines[-1].endswith("no other learner has come")
+
+
+def test_actors_that_join_at_the_end_are_quiet_too(make_learner, monkeypatch, caplog):
+    """A stream that is not open yet can't be told that the training is over."""
+    caplog.set_level(logging.INFO)
+    learner = make_learner()
+    opened, closed = threading.Event(), threading.Event()
+    make_groups = actor_module._Actor._make_groups
+
+    def wait_for_the_end(*args):
+        make_groups(*args)
+        opened.set()
+        assert closed.wait(30)
+
+    monkeypatch.setattr(actor_module._Actor, "_make_groups", wait_for_the_end)
+    actor = Actor(learner, reconnect_secs=0.5)
+    assert opened.wait(30)
+    monkeypatch.setattr(
+        actor_module._Actor, "_connect", lambda _: FailingClient(ShuttingDown("it goes"))
+    )
+    closed.set()
+    actor.result()
+    learner.close(finished=True)
+    assert "it goes; trying again for " in caplog.text
+    assert not [record for record in caplog.records if record.levelno > logging.INFO]
+
+
+def test_a_loss_is_a_warning(make_learner, caplog, monkeypatch):
+    """Nobody said goodbye, though an earlier learner did, and was replaced."""
+    caplog.set_level(logging.INFO)
+    clients = []
+    make_client = actor_module.make_client
+    monkeypatch.setattr(
+        actor_module,
+        "make_client",
+        lambda *args, **kw: clients.append(make_client(*args, **kw)) or clients[-1],
+    )
+
+    def told(level):
+        return [
+            record.message
+            for record in caplog.records
+            if record.levelno == level and record.name == "seed_rl.actor"
+        ]
+
+    learner = make_learner()
+    actor = Actor(learner)
+    learner.wait_for_rows(4)
+    learner.close(finished=False)
+    again = make_learner(learner.address)
+    again.wait_for_rows(4)
+    assert told(logging.WARNING) == []
+
+    def lose(*_):
+        raise Disconnected("the network is down")
+
+    clients[-1].receive = lose
+    again.wait_for_rows(len(again.rows) + 20)
+    again.close(finished=True)
+    actor.result()
+    (warning,) = told(logging.WARNING)
+    assert warning.startswith("the network is down; trying again for ")
+    (goodbye,) = [line for line in told(logging.INFO) if "trying again" in line]
+    assert "is shutting down; trying again for " in goodbye
+
+
+class FailingClient:
+    def __init__(self, error):
+        self._error = error
+
+    def describe(self, *_, **__):
+        raise self._error
+
+    join = describe
+
+    def close(self):
+        pass
 
 
 def test_actors_give_up_without_a_learner(start_process):
@@ -588,6 +687,7 @@ def test_a_group_steps_while_the_others_wait():
 
 
 def test_all_groups_come_back_to_a_learner_that_was_restarted(make_learner, caplog):
+    caplog.set_level(logging.INFO)
     learner = make_learner()
     actor = Actor(learner, task=1, env_groups=2)
     learner.wait_for_rows(10)

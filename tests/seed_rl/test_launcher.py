@@ -39,6 +39,11 @@ def usage_error(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
         (["no_such", "vtrace", "2"], ["no_such", "atari, catch"]),
         (["catch", "no_such", "2"], ["no_such", "vtrace"]),
         (["no_such_module:make", "vtrace", "2"], ["no module no_such_module"]),
+        (
+            ["gym", "r2d2", "2", "--game=Pendulum-v1"],
+            ["--agent=r2d2: wanted one", "saw float32[1]"],
+        ),
+        (["gym", "r2d2", "2", "--game=NoSuch-v0"], ["--game=NoSuch-v0", "doesn't exist"]),
         (["catch", "vtrace", "2", "--batch_size=many"], ["batch_size", "many"]),
         (["catch", "vtrace", "2", "--server_address=localhost:0"], ["localhost:0", "port"]),
     ],
@@ -272,11 +277,12 @@ def test_help_needs_nothing_installed() -> None:
     assert max(map(len, launcher.HELP.splitlines())) <= 100
 
 
-def test_launcher_needs_no_tensorflow(tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize("agent", ["vtrace", "r2d2"])
+def test_launcher_needs_no_tensorflow(tmp_path: pathlib.Path, agent: str) -> None:
     """It lives as long as the training, beside it: nothing large should lie in its memory."""
     code = (
         "import sys; from seed_rl import launcher; "
-        "launcher.make_plan(launcher.parse_words(['catch', 'vtrace', '1']), 'scratch'); "
+        f"launcher.make_plan(launcher.parse_words(['catch', '{agent}', '1']), 'scratch'); "
         "print('tensorflow' in sys.modules)"
     )
     result = subprocess.run(

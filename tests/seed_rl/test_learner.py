@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import glob
+import os
 import subprocess
 import sys
 import time
+import traceback
 from typing import Any
 
 import numpy as np
@@ -25,6 +27,33 @@ def test_trains_finishes_and_tells_actors(tmp_path: Any) -> None:
         assert run.actor_failures == []
         assert learner.num_frames == 400
     assert glob.glob(str(tmp_path / "run/checkpoints/ckpt-20.index"))
+
+
+def test_the_learner_never_forks(tmp_path: Any) -> None:
+    """Case 112: not while its threads run, nor do its actors: environments alone may do so.
+
+    What starts a program, as subprocess does, runs no handlers of forks, and is no danger.
+    """
+    forks: list[str] = []
+    is_watched = True
+
+    def note() -> None:
+        if is_watched:
+            forks.append("".join(traceback.format_stack()))
+
+    os.register_at_fork(before=note)  # for the rest of the process
+    try:
+        with running(make_learner(tmp_path / "run", total_environment_frames=400)) as run:
+            run.join(60.0)
+            assert run.failure is None
+        assert forks == []
+        child = os.fork()
+        if not child:
+            os._exit(0)
+        os.waitpid(child, 0)
+        assert len(forks) == 1  # so that a fork would have been seen
+    finally:
+        is_watched = False
 
 
 def test_stop_saves_and_the_same_command_resumes(tmp_path: Any) -> None:

@@ -80,6 +80,15 @@ def test_a_foreign_folder_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFi
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
+def test_an_agent_that_can_not_learn_there_makes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    learner = ["--run_mode=learner", "--environment=gym", "--agent=r2d2", "--game=Pendulum-v1"]
+    line = error_line([*learner, f"--logdir={tmp_path / 'run'}"], capsys)
+    assert "--agent=r2d2: wanted one action, an integer from 0" in line
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("asks", ["--help", "-h", "help", "--helpfull"])
 def test_help_of_a_learner(asks: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--environment", "gym", asks]) == 0

@@ -167,12 +167,36 @@ def test_a_restored_optimizer_goes_on_alike(config: OptimizerConfig, tmp_path: P
         {"rmsprop_decay": 1.0},
         {"clip_norm": -1.0},
         {"clip_norm": float("inf")},
+        # 0, 1 and infinite in float32, which would make the weights NaN.
+        {"adam_epsilon": 1e-50},
+        {"rmsprop_epsilon": 1e-39},
+        {"learning_rate": 1e39},
+        {"adam_beta_1": 1 - 1e-9},
+        {"rmsprop_decay": 1 - 1e-9},
+        {"clip_norm": 1e-50},
     ],
 )
 def test_wrong_options_are_named(options: dict[str, float]) -> None:
     (name,) = options
     with pytest.raises(ValueError, match=f"^--{name}=.*: wanted .*; the default is "):
         OptimizerConfig(**options)
+
+
+@pytest.mark.parametrize("epsilon", [2.0**-126, 1e-30])
+def test_the_least_epsilon_that_is_taken_divides_by_more_than_0(epsilon: float) -> None:
+    variable = tf.Variable([1.0, 1.0])
+    config = OptimizerConfig(adam_epsilon=epsilon, clip_norm=0.0, learning_rate_decay=False)
+    optimizer = Optimizer(config, [variable], 10)
+    for _ in range(3):  # the first weight has no gradient at all
+        compiled(optimizer)(tf.constant(1.0), tf.constant([0.0, 1.0]))
+    assert variable[0] == 1
+    assert 0 < variable[1] < 1
+
+
+def test_the_error_says_what_float32_holds() -> None:
+    """Field, value seen, value wanted."""
+    with pytest.raises(ValueError, match=r"^--adam_epsilon=1e-50: wanted a number above 0, from 1"):
+        OptimizerConfig(adam_epsilon=1e-50)
 
 
 def test_total_updates_must_be_positive() -> None:

@@ -16,6 +16,7 @@ NESTS: dict[str, Nest] = {
     "leaf": ArraySpec((84, 84), "uint8", 0, 255),
     "scalar": ArraySpec((), "float32"),
     "unbounded": ArraySpec((2, 3), "float64", -1.5, 2.5),
+    "each its own": ArraySpec((2,), "float32", -1, 5, element_bounds=((-1.0, 1.0), (0.0, 5.0))),
     "packed": specs.packed_bits((72, 96, 16)),
     "dict": {"b": ArraySpec((1,), "int32"), "a": ArraySpec((2,), "bool")},
     "deep": ({"x": (ArraySpec((), "int64", 0, 3),)}, ArraySpec((4,), "float16"), ()),
@@ -46,6 +47,10 @@ def test_json_and_back(nest: Nest) -> None:
         {"array": {"shape": [1], "dtype": "object"}},
         {"array": {"shape": [1], "dtype": "uint8", "colour": "red"}},
         {"array": {"shape": [1], "dtype": "uint8", "maximum": "255"}},
+        {"array": {"shape": [1], "dtype": "float32", "element_bounds": [[0.0, 1.0, 2.0]]}},
+        {"array": {"shape": [1], "dtype": "float32", "element_bounds": [["0", "1"]]}},
+        {"array": {"shape": [1], "dtype": "float32", "element_bounds": 3}},
+        {"array": {"shape": [3], "dtype": "float32", "element_bounds": [[0.0, 1.0]]}},
         {"array": {"shape": [1], "dtype": "uint8", "bits": 8}},
         {"array": {"shape": [1], "dtype": "uint8", "bits": ["8"]}},
         {"array": {"shape": [1], "dtype": "uint8", "bits": [9]}},
@@ -131,6 +136,11 @@ def test_text_of_a_spec() -> None:
     assert str(ArraySpec((84, 84), "uint8", 0, 255)) == "uint8[84, 84] in [0, 255]"
     assert str(ArraySpec((), "float32")) == "float32[]"
     assert str(specs.packed_bits((3, 5))) == "uint8[2] of bits[3, 5]"
+    pairs = tuple((-i / 2, i / 2) for i in range(5))
+    few = ArraySpec((2,), "float32", -1, 1, element_bounds=pairs[1:3])
+    assert str(few) == "float32[2] in [-0.5, 0.5] x [-1, 1]"
+    many = ArraySpec((5,), "float32", -2, 2, element_bounds=pairs)
+    assert str(many) == "float32[5] in [-2, 2]"
     # One bound alone must not break an error message.
     assert str(ArraySpec((), "float32", maximum=3)) == "float32[]"
     assert str(ArraySpec((), "float32", minimum=-2)) == "float32[]"
