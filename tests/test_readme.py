@@ -50,8 +50,8 @@ def test_flags_and_links_exist(capsys: pytest.CaptureFixture[str]) -> None:
         words = [f"--run_mode={mode}", f"--environment={environment}", f"--agent={agent}"]
         assert program.main([*words, "--help"]) == 0
     known = set(re.findall(r"^  --(\w+)=", capsys.readouterr().out, re.MULTILINE))
-    # Those of other programs: evaluation, pip, native_check.sh.
-    foreign = {"episodes", "help", "runs"}
+    # Those of other programs: run_local.sh, evaluation, pip, native_check.sh.
+    foreign = {"docker", "episodes", "help", "runs"}
     for document in ("README.md", "CONTRIBUTING.md", "docs/architecture.md"):
         text = (ROOT / document).read_text(encoding="utf-8")
         assert set(re.findall(r"--([a-z_]+)\b", text)) - foreign <= known | {"strict"}
