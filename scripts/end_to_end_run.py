@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import bench_tools
 import numpy as np
 import psutil
 from end_to_end_peers import cpu_seconds, megabytes
@@ -246,7 +245,8 @@ def _zero_batch(form: Any, batch_size: int) -> Any:
 
 def _cpu_per_1k(part: Callable[[], float], seconds: float) -> float:
     part()  # warms up
-    steps, start, cpu = 0.0, time.perf_counter(), bench_tools.cpu_seconds()
+    this = psutil.Process()
+    steps, start, cpu = 0.0, time.perf_counter(), cpu_seconds(this)
     while time.perf_counter() - start < seconds:
         steps += part()
-    return 1000 * (bench_tools.cpu_seconds() - cpu) / steps
+    return 1000 * (cpu_seconds(this) - cpu) / steps
