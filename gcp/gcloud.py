@@ -113,6 +113,11 @@ class Shell:
         quiet = subprocess.DEVNULL
         return self._call(command, stdout=quiet, stderr=quiet).returncode == 0
 
+    def require(self, program: str) -> None:
+        """Raises UserError where it is not installed, before anything else takes its time."""
+        if not self.is_dry and shutil.which(program) is None:
+            raise _missing(program)
+
     @staticmethod
     def _call(
         command: Sequence[str], stdout: int | None = None, stderr: int | None = None
@@ -122,13 +127,15 @@ class Shell:
                 command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, text=True, cwd=ROOT
             )
         except FileNotFoundError as error:
-            raise UserError(
-                f"found no {command[0]}: install it, see docs/google_cloud.md"
-            ) from error
+            raise _missing(command[0]) from error
 
     @staticmethod
     def _show(command: Sequence[str]) -> None:
         print(f"+ {shlex.join(command)}", file=sys.stderr, flush=True)
+
+
+def _missing(program: str) -> UserError:
+    return UserError(f"found no {program}: install it, see docs/google_cloud.md")
 
 
 def run_main(name: str, body: Callable[[], None]) -> int:

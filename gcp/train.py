@@ -137,6 +137,7 @@ def train(script: str, target: str, argv: Sequence[str]) -> None:
     )
     _tell_cost(job, arguments.frames_per_second)
     shell = Shell(arguments.dry_run)
+    shell.require("gcloud")
     for device, image in images.items():
         _build(shell, place, target, device, image, arguments.cloud_build)
     where = (f"--project={place.project}", f"--region={place.region}")

@@ -215,6 +215,7 @@ def test_without_gcloud(google: Cloud) -> None:
     result = google.run("train_mujoco.sh", "--project=p", "--region=r", PATH=path)
     assert result.returncode == 2
     assert "found no gcloud: install it" in result.stderr.splitlines()[-1]
+    assert google.calls() == [], "an image was built in vain"
 
 
 def test_a_project_of_a_domain(google: Cloud) -> None:
