@@ -56,7 +56,7 @@ def main() -> None:
         "total_timesteps": 10**9,
         "checkpoint_interval": 10**9,
     }
-    # Its worker processes wait in a loop, which on two cores starves the network's threads.
+    # On two cores two worker processes were no faster.
     envs = pufferlib.vector.make(
         _make_pong, backend=pufferlib.vector.Serial, num_envs=arguments.num_envs
     )

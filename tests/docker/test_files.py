@@ -198,4 +198,4 @@ def test_what_compose_starts_is_what_the_launcher_takes() -> None:
     assert (words.game, words.agent, words.num_actors, words.envs_per_actor) == (
         *("atari", "vtrace", 2, 16),
     )
-    assert words.flags == ("--logdir=/work/logs/compose",)
+    assert words.flags == ("--logdir=/logs/compose",)
