@@ -164,6 +164,7 @@ class BatchQueue:
         self._asked = threading.Semaphore(0)
         self._open: HostBatch | None = None
         self._filled = 0
+        self._is_first = True
 
     def put(self, store: UnrollStore, env_ids: np.ndarray) -> None:
         """Copies the whole unrolls of these environments out of the store.
@@ -183,7 +184,7 @@ class BatchQueue:
             self._filled += 1
             if self._filled == self._batch_size:
                 self._full.put_nowait(batch)
-                self._open, self._filled = None, 0
+                self._open, self._filled, self._is_first = None, 0, False
                 acquire(self._asked, self._stop)
 
     def ask(self) -> None:
@@ -201,6 +202,12 @@ class BatchQueue:
     def waiting(self) -> int:
         """Full batches not taken yet."""
         return self._full.qsize()
+
+    def progress(self) -> str:
+        """How full the first batch is, for the status line; '' once it was."""
+        if not self._is_first:
+            return ""
+        return f"first batch {self._filled:,}/{self._batch_size:,} unrolls"
 
 
 class Prefetcher:

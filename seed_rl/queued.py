@@ -86,4 +86,4 @@ class QueuedSource:
         return {"queue/full_batches": self._batches.waiting}
 
     def progress(self) -> str:
-        return ""
+        return self._batches.progress()

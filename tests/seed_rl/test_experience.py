@@ -124,6 +124,19 @@ def test_put_waits_until_the_full_batch_is_asked_for(group: ThreadGroup) -> None
         queue.ask()
 
 
+def test_tells_how_full_the_first_batch_is(group: ThreadGroup) -> None:
+    queue = make_queue(group.stop)
+    producer = Producer(queue)
+    queue.ask()
+    told = [queue.progress()]
+    for _ in range(BATCH_SIZE + 1):
+        producer.put()
+        told.append(queue.progress())
+        if producer.num_put == BATCH_SIZE:
+            queue.release(queue.get())
+    assert told == [*(f"first batch {n}/{BATCH_SIZE} unrolls" for n in range(BATCH_SIZE)), "", ""]
+
+
 def test_put_waits_while_the_buffer_is_in_use(group: ThreadGroup) -> None:
     """Case 5: memory does not grow."""
     queue = make_queue(group.stop)
