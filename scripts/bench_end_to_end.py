@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
+import shutil
 import signal
 import statistics
 import subprocess
@@ -24,7 +26,7 @@ from typing import Any
 import end_to_end_peers
 
 from seed_rl import flags
-from seed_rl.config import option
+from seed_rl.config import option, require
 from seed_rl.errors import UserError
 
 _NATURE = "--network=nature --batch_size=32 --unroll_length=20"
@@ -69,6 +71,13 @@ class BenchConfig:
     worker: bool = option(False, "Measure variant A once, in this process, and print JSON only.")
 
     def __post_init__(self) -> None:
+        for name in ("actors", "envs_per_actor", "rounds"):
+            require(self, name, getattr(self, name) >= 1, "at least 1")
+        for name in ("seconds", "part_secs"):
+            require(self, name, 0 < getattr(self, name) < math.inf, "a number above 0")
+        require(self, "warmup_secs", 0 <= self.warmup_secs < math.inf, "at least 0")
+        found = self.peer_python is None or shutil.which(self.peer_python) is not None
+        require(self, "peer_python", found, "the path of a virtual environment's bin/python")
         if self.peer_python and self.peer in end_to_end_peers.NEED_SCRIPT and not self.peer_script:
             raise ValueError(
                 f"--peer_script is missing, wanted the path of {self.peer}'s training script"

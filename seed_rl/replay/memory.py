@@ -47,6 +47,18 @@ def require_memory(
     )
 
 
+def require_batch_memory(num_bytes: int, batch_size: int, available: int | None) -> None:
+    """Raises ValueError where a batch of `batch_size` unrolls, `num_bytes`, doesn't fit."""
+    if available is None or num_bytes <= available:
+        return
+    fitting = int(0.5 * available / num_bytes * batch_size)  # training takes memory, too
+    advice = f"set it to {fitting}, for example" if fitting >= 1 else "lower --unroll_length"
+    raise ValueError(
+        f"--batch_size={batch_size} takes {describe_bytes(num_bytes)} of memory, but "
+        f"{describe_bytes(available)} are available: {advice}"
+    )
+
+
 def _machine(meminfo: pathlib.Path) -> Iterator[int]:
     for line in _lines(meminfo):
         name, _, value = line.partition(":")

@@ -62,6 +62,26 @@ def test_a_peer_that_does_not_run_is_told(peer: str) -> None:
     assert "PeerError" in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("flag", "wanted"),
+    [
+        ("--rounds=0", "at least 1"),
+        ("--actors=0", "at least 1"),
+        ("--seconds=-1", "a number above 0"),
+        ("--part_secs=0", "a number above 0"),
+        ("--warmup_secs=inf", "at least 0"),
+        ("--peer_python=/nonexistent", "the path of a virtual environment's bin/python"),
+    ],
+)
+def test_flags_are_checked_before_anything_is_measured(flag: str, wanted: str) -> None:
+    result = run(flag)
+    assert result.returncode == 2
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    assert line.startswith(flag.split("=")[0])
+    assert f"wanted {wanted};" in line
+
+
 def test_a_peer_that_is_only_a_script_needs_its_path() -> None:
     result = run("--peer=cleanba", "--peer_python=/bin/false")
     assert result.returncode == 2

@@ -6,7 +6,12 @@ import pathlib
 
 import pytest
 
-from seed_rl.replay.memory import available_bytes, describe_bytes, require_memory
+from seed_rl.replay.memory import (
+    available_bytes,
+    describe_bytes,
+    require_batch_memory,
+    require_memory,
+)
 
 MEMINFO = (
     "MemTotal:       24000000 kB\nMemFree:  500 kB\nMemAvailable:   20000000 kB\nBuffers: 5 kB\n"
@@ -115,3 +120,16 @@ def test_where_fewer_unrolls_would_not_do_other_flags_are_named() -> None:
     """Such as for a burn-in of which each environment needs more than there is memory."""
     with pytest.raises(ValueError, match=r"lower it, --replay_buffer_min_size, .*--burn_in"):
         require_memory(10**12, 10**5, 5000, 100, 10**9)
+
+
+def test_batches_that_do_not_fit_are_refused_with_a_size_that_does() -> None:
+    require_batch_memory(10**9, 100, 10**9)
+    require_batch_memory(10**9, 100, None)
+    with pytest.raises(ValueError) as error:
+        require_batch_memory(40 * 10**9, 30_000, 20 * 10**9)
+    assert str(error.value) == (
+        "--batch_size=30000 takes 40.00 GB of memory, but 20.00 GB are available: set it to 7500, "
+        "for example"
+    )
+    with pytest.raises(ValueError, match="available: lower --unroll_length"):
+        require_batch_memory(10**12, 2, 10**9)
