@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import csv
 import os
+import sys
 
 import matplotlib
 
@@ -23,9 +24,15 @@ from tensorboard.util.tensor_util import make_ndarray
 
 
 def read_scalar(logdir: str, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Frames, hours since the first point, and values of one scalar."""
+    """Frames, hours since the first point, and values of one scalar. Exits where there is none."""
     events = EventAccumulator(logdir, size_guidance={"tensors": 0})
     events.Reload()
+    names = events.Tags()["tensors"]
+    if name not in names:
+        sys.exit(
+            f"{logdir} has no {name}; saw {', '.join(sorted(names)) or 'no scalars'}: "
+            "train until an episode has ended, or choose another by --scalar"
+        )
     points = events.Tensors(name)
     start = points[0].wall_time
     return (
