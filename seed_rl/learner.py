@@ -76,11 +76,6 @@ class Learner:
             },
         )
         self._restore(agent, changes)
-        # Only now: a start that was refused leaves the settings of the run as they were.
-        experiment.write(config.logdir)
-        for change in changes:
-            _logger.warning("resuming with a changed setting: %s", change)
-
         self._threads = ThreadGroup(threading.Event())
         stop = self._threads.stop
         self.inference = Inference(
@@ -95,6 +90,10 @@ class Learner:
         self.source = self._make_source(experiment, agent, stop)
         if self._saved_updates is not None:
             self.source.restore(self._saved_updates)
+        # Only now: a start that was refused leaves the settings of the run as they were.
+        experiment.write(config.logdir)
+        for change in changes:
+            _logger.warning("resuming with a changed setting: %s", change)
         self.trainer = Trainer(agent, self.optimizer, agent_config.batch_size, self.source.form)
         self.prefetcher = Prefetcher(self.source, self.trainer.to_device, stop)
         self._metrics = Accumulator()

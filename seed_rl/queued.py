@@ -14,7 +14,7 @@ from seed_rl.errors import as_user_error
 from seed_rl.experience import BatchForm, BatchQueue, HostBatch
 from seed_rl.inference import Answers, Step
 from seed_rl.replay.memory import available_bytes, require_batch_memory
-from seed_rl.specs import ArraySpec, Nest
+from seed_rl.specs import Nest
 from seed_rl.types import Unrolls
 from seed_rl.unrolls import UnrollStore
 
@@ -43,7 +43,8 @@ class QueuedSource:
         """Raises UserError where a batch doesn't fit in memory."""
         self.form = form(length, step_specs, state_specs)
         columns = specs.flatten(step_specs), specs.flatten(state_specs)
-        unroll_bytes = (length + 1) * _row_bytes(columns[0]) + _row_bytes(columns[1])
+        row_bytes, state_bytes = (sum(leaf.num_bytes for leaf in part) for part in columns)
+        unroll_bytes = (length + 1) * row_bytes + state_bytes
         with as_user_error(ValueError):
             # One is filled while the one before is on the device, which may be the same memory.
             require_batch_memory(2 * batch_size * unroll_bytes, batch_size, available_bytes())
@@ -94,7 +95,3 @@ class QueuedSource:
 
     def progress(self) -> str:
         return self._batches.progress()
-
-
-def _row_bytes(columns: Sequence[ArraySpec]) -> int:
-    return sum(spec.zeros().nbytes for spec in columns)

@@ -59,6 +59,7 @@ def test_the_learner_never_forks(tmp_path: Any) -> None:
 def test_batches_that_do_not_fit_in_memory_are_refused(tmp_path: Any) -> None:
     with pytest.raises(UserError, match=r"--batch_size=1000000000 takes .* set it to \d+"):
         make_learner(tmp_path / "run", batch_size=1_000_000_000)
+    assert not (tmp_path / "run/config.json").exists()
 
 
 def test_stop_saves_and_the_same_command_resumes(tmp_path: Any) -> None:
