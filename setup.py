@@ -289,6 +289,7 @@ setup(
         "test": [
             "gym>=0.23",
             "hpack>=4.0",
+            "matplotlib>=3.8",
             "psutil>=5.9",
             "pybind11>=2.13",
             "pytest>=8.0",

@@ -7,10 +7,7 @@ import pathlib
 import subprocess
 import sys
 
-import pytest
 import tensorflow as tf
-
-pytest.importorskip("matplotlib", reason="needs the extra plots: pip install -e '.[plots]'")
 
 SCRIPT = pathlib.Path(__file__).parents[2] / "scripts/plot_curves.py"
 
